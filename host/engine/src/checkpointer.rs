@@ -1,0 +1,131 @@
+//! Writes checkpoints beside the processing, not in its way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use shardmill_lease::HeldLease;
+use shardmill_record::{Checkpoint, Position};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::metrics::ConsumerLabels;
+use crate::{Backoff, Invariant, Metrics};
+
+const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
+
+/// Remembers the newest position and writes it at an interval. Ends when dropped.
+pub(crate) struct Checkpointer {
+    newest: watch::Sender<Option<Position>>,
+    written: watch::Receiver<Option<Position>>,
+    /// Set while somebody waits for the newest position to be written.
+    hurry: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+struct Writer {
+    lease: Arc<HeldLease>,
+    interval: Duration,
+    newest: watch::Receiver<Option<Position>>,
+    written: watch::Sender<Option<Position>>,
+    hurry: watch::Receiver<bool>,
+    metrics: Metrics,
+    labels: ConsumerLabels,
+}
+
+// === impl Checkpointer ===
+
+impl Checkpointer {
+    pub(crate) fn start(
+        lease: Arc<HeldLease>,
+        interval: Duration,
+        metrics: Metrics,
+        labels: ConsumerLabels,
+    ) -> Self {
+        let (newest, newest_receiver) = watch::channel(None);
+        let (written_sender, written) = watch::channel(None);
+        let (hurry, hurry_receiver) = watch::channel(false);
+        let writer = Writer {
+            lease,
+            interval,
+            newest: newest_receiver,
+            written: written_sender,
+            hurry: hurry_receiver,
+            metrics,
+            labels,
+        };
+        Self { newest, written, hurry, task: tokio::spawn(writer.run()) }
+    }
+
+    /// Takes a position up to which everything is done and every output acknowledged.
+    pub(crate) fn advance(&self, position: Position) {
+        self.newest.send_modify(|newest| {
+            let forward = newest.as_ref().is_none_or(|newest| *newest <= position);
+            Invariant::Monotonic.check(forward, || format!("{position} after {newest:?}"));
+            if forward {
+                *newest = Some(position);
+            }
+        });
+    }
+
+    /// Returns when the newest position is written, or when it cannot be any more because the lease is lost.
+    pub(crate) async fn flush(&mut self) {
+        let newest = self.newest.borrow().clone();
+        self.hurry.send_replace(true);
+        // An error means that the writer has ended: the lease is lost.
+        let _ended = self.written.wait_for(|written| *written >= newest).await;
+        self.hurry.send_replace(false);
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    async fn run(mut self) {
+        let mut failures = 0u32;
+        loop {
+            let Some(position) = self.next_position().await else { return };
+            match self.lease.checkpoint(Checkpoint::Position(position.clone())).await {
+                Ok(()) => {
+                    if failures > 0 {
+                        tracing::info!(shard = %self.lease.lease().key, %position, failures, "checkpoints are written again");
+                    }
+                    failures = 0;
+                    self.metrics.checkpoints.get_or_create(&self.labels).inc();
+                    self.written.send_replace(Some(position));
+                    self.pause(self.interval).await;
+                }
+                Err(shardmill_lease::Error::Lost(_)) => return,
+                Err(error) => {
+                    failures += 1;
+                    if failures == 1 {
+                        tracing::warn!(
+                            shard = %self.lease.lease().key, %position, %error,
+                            "a checkpoint could not be written; trying again, records after it would be repeated by a successor"
+                        );
+                    }
+                    let delay = BACKOFF.delay(failures, rand::rng().random());
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for a position that is newer than the last one written. `None` when nobody is there to send one.
+    async fn next_position(&mut self) -> Option<Position> {
+        let written = self.written.borrow().clone();
+        let newest = self.newest.wait_for(|newest| *newest > written).await.ok()?;
+        newest.clone()
+    }
+
+    /// Waits, unless somebody is in a hurry.
+    async fn pause(&mut self, interval: Duration) {
+        let _elapsed_or_hurry = tokio::time::timeout(interval, self.hurry.wait_for(|hurry| *hurry)).await;
+    }
+}

@@ -1,0 +1,291 @@
+//! One processor on one stream: holds leases, and runs a task for each.
+
+use std::sync::Arc;
+
+use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
+use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
+use shardmill_record::{HashKeyRange, ShardId, Unpacker};
+use shardmill_stream::polling::{self, PollingReader, Source};
+use shardmill_stream::start::resume;
+use shardmill_stream::{Kinesis, StreamInfo};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::checkpointer::Checkpointer;
+use crate::feed::Feed;
+use crate::metrics::ConsumerLabels;
+use crate::shard_source::{StreamShards, now_ms};
+use crate::shard_task::{Ended, ShardTask};
+use crate::{Budget, Destinations, Guest, Metrics, Options, Status};
+
+/// What a consumer is made of.
+pub struct Parts {
+    /// How it works.
+    pub options: Arc<Options>,
+    /// How it holds leases.
+    pub lease_options: shardmill_lease::Options,
+    /// How it reads.
+    pub polling: polling::Options,
+    /// The stream's service.
+    pub kinesis: Kinesis,
+    /// Where leases are kept.
+    pub store: Arc<dyn Store>,
+    /// By what leases expire.
+    pub clock: Arc<dyn Clock>,
+    /// The guest.
+    pub guest: Arc<dyn Guest>,
+    /// Where its outputs go.
+    pub destinations: Destinations,
+    /// The bytes that all consumers of the process share.
+    pub budget: Budget,
+    /// What is shown of it.
+    pub status: Status,
+    /// The engine's numbers.
+    pub metrics: Metrics,
+    /// The lease room's numbers.
+    pub lease_metrics: shardmill_lease::Metrics,
+    /// The stream room's numbers.
+    pub stream_metrics: shardmill_stream::Metrics,
+    /// Where jitter comes from.
+    pub seed: u64,
+}
+
+/// A consumer that has not been started.
+pub struct Consumer {
+    parts: Parts,
+}
+
+/// Why a consumer cannot work.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The stream.
+    #[error(transparent)]
+    Stream(#[from] shardmill_stream::Error),
+    /// The lease table.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The lease options do not go together.
+    #[error(transparent)]
+    LeaseOptions(#[from] shardmill_lease::InvalidOptions),
+    /// The lease table belongs to another stream.
+    #[error(
+        "the lease table {table} holds the checkpoints of another stream: {stored_arn} created at {stored_created_at}, while {arn} was created at {created_at} (milliseconds since 1970); if the stream was deleted and created again, use another table (`lease-table`), or delete {table} and {table}-shardmill"
+    )]
+    OtherStream {
+        /// The table.
+        table: String,
+        /// What it belongs to.
+        stored_arn: String,
+        /// When that was created.
+        stored_created_at: u64,
+        /// What was to be read.
+        arn: String,
+        /// When that was created.
+        created_at: u64,
+    },
+}
+
+// === impl Consumer ===
+
+impl Consumer {
+    /// A consumer; does nothing before it is run.
+    pub fn new(parts: Parts) -> Self {
+        parts.status.add_consumer(&parts.options.processor);
+        Self { parts }
+    }
+
+    /// Runs until told to drain, and then until everything is let go or the time for a stop is over.
+    pub async fn run(self, drain: CancellationToken) -> Result<(), Error> {
+        let parts = Arc::new(self.parts);
+        let prepared = tokio::select! {
+            biased;
+            () = drain.cancelled() => return Ok(()),
+            prepared = prepare(&parts) => prepared?,
+        };
+        let shards = Arc::new(StreamShards::new(
+            parts.kinesis.clone(),
+            Arc::clone(&parts.options.stream),
+            parts.options.start.clone(),
+        ));
+        let (coordinator, mut handle, mut events) = Coordinator::new(
+            parts.lease_options.clone(),
+            Arc::clone(&parts.store),
+            Arc::clone(&parts.clock),
+            Arc::clone(&shards) as Arc<dyn shardmill_lease::ShardSource>,
+            parts.lease_metrics.clone(),
+            parts.seed,
+        )?;
+        let abort = CancellationToken::new();
+        let mut started = false;
+        let mut tasks = JoinSet::new();
+        let mut coordinating = tokio::spawn(coordinator.run(drain.clone()));
+        let mut time_left = std::pin::pin!(async {
+            drain.cancelled().await;
+            tokio::time::sleep(parts.options.shutdown_timeout).await;
+        });
+        let coordinated = loop {
+            tokio::select! {
+                result = &mut coordinating => break result,
+                () = handle.leased(), if !started => {
+                    started = true;
+                    parts.status.set_started(&parts.options.processor);
+                }
+                Some(event) = events.recv() => {
+                    if let Event::Held(lease) = event {
+                        tasks.spawn(run_shard(Arc::clone(&parts), Arc::clone(&shards), prepared.clone(), lease, abort.clone()));
+                    }
+                }
+                Some(ended) = tasks.join_next() => report(&parts.options, ended),
+                () = &mut time_left, if !abort.is_cancelled() => abort.cancel(),
+            }
+        };
+        while let Some(ended) = tasks.join_next().await {
+            report(&parts.options, ended);
+        }
+        if tokio::time::timeout(parts.options.hook_timeout, parts.guest.close()).await.is_err() {
+            tracing::warn!(processor = %parts.options.processor, "the guest's shutdown took too long and was ended");
+        }
+        match coordinated {
+            Ok(result) => Ok(result?),
+            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+        }
+    }
+}
+
+/// Sees to it that the stream and the table are there and belong together.
+async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
+    let stream = &parts.options.stream;
+    let info = parts.kinesis.wait_until_active(stream).await?;
+    parts.store.ensure().await?;
+    let identity =
+        StreamIdentity { arn: info.arn.clone(), created_at: info.creation_time_ms, key_form: KeyForm::Shard };
+    match claim_stream(parts.store.as_ref(), stream, &identity).await? {
+        StreamClaim::Same => Ok(info),
+        StreamClaim::Different(stored) => Err(Error::OtherStream {
+            table: parts.store.sidecar_table().trim_end_matches("-shardmill").to_owned(),
+            stored_arn: stored.arn,
+            stored_created_at: stored.created_at,
+            arn: identity.arn,
+            created_at: identity.created_at,
+        }),
+    }
+}
+
+fn report(options: &Options, ended: Result<(ShardId, Ended), tokio::task::JoinError>) {
+    match ended {
+        Ok((shard, ended)) => {
+            tracing::debug!(processor = %options.processor, %shard, ?ended, "a shard's task has ended");
+        }
+        Err(error) => {
+            // Its lease was dropped with it, so that the shard is taken up again.
+            tracing::error!(processor = %options.processor, %error, "a shard's task broke down, please report it");
+        }
+    }
+}
+
+async fn run_shard(
+    parts: Arc<Parts>,
+    shards: Arc<StreamShards>,
+    info: StreamInfo,
+    lease: HeldLease,
+    abort: CancellationToken,
+) -> (ShardId, Ended) {
+    let options = Arc::clone(&parts.options);
+    let shard = match lease.lease().key.shard_id() {
+        Ok(shard) => shard,
+        Err(error) => {
+            // Rows are checked when they are read; a key of another form belongs to another kind of table.
+            tracing::error!(processor = %options.processor, lease = %lease.lease().key, %error, "the lease names no shard");
+            lease.draining().await;
+            return (unnamed(), Ended::Released);
+        }
+    };
+    let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
+    let running = parts.metrics.shards.get_or_create(&labels).clone();
+    running.inc();
+    let ended = match task(&parts, shards, &info, shard.clone(), Arc::new(lease), abort, labels).await {
+        Some(task) => task.run().await,
+        None => Ended::Lost,
+    };
+    running.dec();
+    (shard, ended)
+}
+
+fn unnamed() -> ShardId {
+    ShardId::parse("unnamed").expect("letters are allowed")
+}
+
+/// Makes a shard's task. `None` when the lease was lost meanwhile.
+async fn task(
+    parts: &Parts,
+    shards: Arc<StreamShards>,
+    info: &StreamInfo,
+    shard: ShardId,
+    lease: Arc<HeldLease>,
+    abort: CancellationToken,
+    labels: ConsumerLabels,
+) -> Option<ShardTask> {
+    let options = Arc::clone(&parts.options);
+    let held = lease.lease();
+    // A lease that is complete is never handed out.
+    let resume = resume(&held.checkpoint, held.start_at, &shard, &options.start, now_ms())?;
+    if let Some(at) = resume.remember {
+        remember_start(&lease, at).await?;
+    }
+    let seed = parts.seed ^ held.epoch.get() ^ u64::from(shard.as_str().bytes().fold(7u32, |sum, byte| {
+        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
+    }));
+    let source = Source {
+        stream: Arc::clone(&options.stream),
+        shard: shard.clone(),
+        creation_time_ms: info.creation_time_ms,
+    };
+    let reader = PollingReader::new(
+        parts.kinesis.clone(),
+        source,
+        resume.from,
+        &parts.polling,
+        &parts.stream_metrics,
+        seed,
+    );
+    let range = held.range.unwrap_or(HashKeyRange::ALL);
+    Some(ShardTask {
+        worker: parts.lease_options.worker.as_str().into(),
+        status: parts.status.add_shard(&options.processor, &shard),
+        feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
+        unpacker: Unpacker::new(resume.done, range, options.out_of_range),
+        reservations: Vec::new(),
+        closed: None,
+        millis_behind: None,
+        checkpointer: Checkpointer::start(
+            Arc::clone(&lease),
+            options.checkpoint_interval,
+            parts.metrics.clone(),
+            labels.clone(),
+        ),
+        guest: Arc::clone(&parts.guest),
+        destinations: parts.destinations.clone(),
+        directory: shards,
+        metrics: parts.metrics.clone(),
+        labels,
+        hooks_called: 0,
+        options,
+        shard,
+        lease,
+        abort,
+    })
+}
+
+/// Stores where the shard starts before the first read, or a restart would start later and skip records.
+async fn remember_start(lease: &HeldLease, at: u64) -> Option<()> {
+    loop {
+        match lease.set_start_at(at).await {
+            Ok(()) => return Some(()),
+            Err(error) if error.is_transient() => tokio::time::sleep(std::time::Duration::from_millis(500)).await,
+            Err(error) => {
+                tracing::warn!(lease = %lease.lease().key, %error, "where the shard starts could not be stored");
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Reads a shard ahead of its processing, as far as the byte budget allows.
+
+use shardmill_lease::Fence;
+use shardmill_stream::{ChildShard, Demand, Reader};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::{Budget, Reservation};
+
+/// The most that one GetRecords brings, decoded.
+const PAGE_BYTES: u64 = 10 << 20;
+const PAGE_RECORDS: u32 = 10_000;
+
+/// One page and what is known with it.
+#[derive(Debug)]
+pub(crate) struct Fed {
+    pub(crate) page: shardmill_record::Page,
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) millis_behind: Option<u64>,
+    pub(crate) end: Option<ShardClosed>,
+}
+
+/// The shard has no record after this page.
+#[derive(Debug)]
+pub(crate) struct ShardClosed {
+    /// Its children, where the service named them.
+    pub(crate) children: Option<Vec<ChildShard>>,
+}
+
+/// A task that reads one shard. Ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Feed {
+    pages: mpsc::Receiver<Result<Fed, shardmill_stream::Error>>,
+    task: JoinHandle<()>,
+}
+
+// === impl Feed ===
+
+impl Feed {
+    /// Starts reading: one page is kept ready while another is processed.
+    pub(crate) fn start(mut reader: Box<dyn Reader>, budget: Budget, fence: Fence) -> Self {
+        let (sender, pages) = mpsc::channel(1);
+        let task = tokio::spawn(async move {
+            loop {
+                // A place in the channel first: budget must not be held for a page that nobody waits for.
+                let Ok(place) = sender.reserve().await else { return };
+                reader.ready().await;
+                let mut reservation = budget.reserve(PAGE_BYTES).await;
+                // fenced: no request for the shard after the lease's deadline.
+                if fence.check().is_err() {
+                    return;
+                }
+                let demand = Demand { records: PAGE_RECORDS, bytes: reservation.bytes() };
+                match reader.next(demand).await {
+                    Ok(read) => {
+                        let end = read.end.then_some(ShardClosed { children: read.children });
+                        let last = end.is_some();
+                        reservation.shrink_to(read.page.memory() as u64);
+                        let reservation = (!read.page.is_empty()).then_some(reservation);
+                        place.send(Ok(Fed { page: read.page, reservation, millis_behind: read.millis_behind, end }));
+                        if last {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        place.send(Err(error));
+                        return;
+                    }
+                }
+            }
+        });
+        Self { pages, task }
+    }
+
+    /// The next page; `None` after the shard's end or after an error was returned. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Result<Fed, shardmill_stream::Error>> {
+        self.pages.recv().await
+    }
+}
+
+impl Drop for Feed {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,54 @@
+//! What the engine needs of a guest.
+
+use async_trait::async_trait;
+use shardmill_plugin::{Failure, GivenUpRecord, HookOutcome, Outcome, ShardContext};
+use shardmill_record::Batch;
+
+/// An event of a shard's life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hook {
+    /// The lease is held, the first batch comes next.
+    Assigned,
+    /// The shard is let go; so many milliseconds are left.
+    Revoked {
+        /// After this time the call is ended.
+        time_left_ms: u64,
+    },
+    /// The shard is closed, and every record of it is done.
+    ShardEnded,
+    /// The shard had nothing new.
+    Idle,
+    /// These records are given up.
+    GivenUp(Vec<GivenUpRecord>),
+}
+
+/// A guest, or what stands for one in tests. Calls for different shards may run at the same time.
+#[async_trait]
+pub trait Guest: Send + Sync {
+    /// Hands a batch over. Dropping the future ends the call.
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure>;
+
+    /// Whether [`hook`](Self::hook) does anything.
+    fn has_hooks(&self) -> bool;
+
+    /// Tells of an event. Dropping the future ends the call.
+    async fn hook(&self, id: u64, shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure>;
+
+    /// Says that no call comes any more.
+    async fn close(&self) {}
+}
+
+// === impl Hook ===
+
+impl Hook {
+    /// The hook's name in logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Assigned => "assigned",
+            Self::Revoked { .. } => "revoked",
+            Self::ShardEnded => "shard-ended",
+            Self::Idle => "idle",
+            Self::GivenUp(_) => "given-up",
+        }
+    }
+}

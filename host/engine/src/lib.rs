@@ -1,0 +1,33 @@
+//! The shard task: read → batch → call the guest → send its outputs → checkpoint; and the consumer, which runs one
+//! such task for each lease that it holds.
+//!
+//! Decisions are in plain functions ([`BatchProgress`], [`Backoff`]); the task around them owns its shard's state,
+//! and nobody else touches it. Guests, readers and destinations are traits, so that the whole engine runs in tests
+//! without WebAssembly and without a network.
+
+mod budget;
+mod checkpointer;
+mod consumer;
+mod destination;
+mod feed;
+mod guest;
+mod invariant;
+mod metrics;
+mod options;
+mod progress;
+mod retry;
+mod shard_source;
+mod shard_task;
+mod status;
+
+pub use budget::{Budget, Reservation};
+pub use consumer::{Consumer, Error, Parts};
+pub use destination::{Destination, Destinations, SendError};
+pub use guest::{Guest, Hook};
+pub use invariant::Invariant;
+pub use metrics::Metrics;
+pub use options::{BatchOptions, Options};
+pub use progress::{Applied, BatchProgress, GivenUp};
+pub use retry::Backoff;
+pub use shard_task::{Ended, ShardTask};
+pub use status::{ConsumerStatus, ShardState, ShardStatus, Status};

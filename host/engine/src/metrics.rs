@@ -1,0 +1,126 @@
+//! The names of the engine's metrics.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// Which consumer a number is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ConsumerLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// The stream's name.
+    pub(crate) stream: String,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FailureLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// A word for the kind of failure.
+    pub(crate) kind: &'static str,
+}
+
+/// The engine's numbers. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    pub(crate) records_done: Family<ConsumerLabels, Counter>,
+    pub(crate) records_skipped: Family<ConsumerLabels, Counter>,
+    pub(crate) records_failed: Family<ConsumerLabels, Counter>,
+    pub(crate) records_out_of_range: Family<ConsumerLabels, Counter>,
+    pub(crate) aggregates: Family<ConsumerLabels, Counter>,
+    pub(crate) broken_aggregates: Family<ConsumerLabels, Counter>,
+    pub(crate) batches: Family<ConsumerLabels, Counter>,
+    pub(crate) attempts_failed: Family<FailureLabels, Counter>,
+    pub(crate) outputs: Family<ConsumerLabels, Counter>,
+    pub(crate) outputs_dropped: Family<ConsumerLabels, Counter>,
+    pub(crate) checkpoints: Family<ConsumerLabels, Counter>,
+    pub(crate) shards: Family<ConsumerLabels, Gauge>,
+    pub(crate) shards_stopped: Family<ConsumerLabels, Gauge>,
+    pub(crate) batch_seconds: Family<ConsumerLabels, Histogram, fn() -> Histogram>,
+}
+
+// === impl Metrics ===
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            records_done: Family::default(),
+            records_skipped: Family::default(),
+            records_failed: Family::default(),
+            records_out_of_range: Family::default(),
+            aggregates: Family::default(),
+            broken_aggregates: Family::default(),
+            batches: Family::default(),
+            attempts_failed: Family::default(),
+            outputs: Family::default(),
+            outputs_dropped: Family::default(),
+            checkpoints: Family::default(),
+            shards: Family::default(),
+            shards_stopped: Family::default(),
+            // 100 µs to 52 s.
+            batch_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 3.0, 13))),
+        }
+    }
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let mut add = |name: &str, help: &str, family: &Family<ConsumerLabels, Counter>| {
+            registry.register(name, help, family.clone());
+        };
+        add("shardmill_records_done", "User records that guests have processed", &metrics.records_done);
+        add("shardmill_records_skipped", "User records that guests passed over on purpose", &metrics.records_skipped);
+        add("shardmill_records_failed", "Attempts at single user records that failed", &metrics.records_failed);
+        add(
+            "shardmill_records_out_of_range",
+            "User records whose hash key is outside their shard's range",
+            &metrics.records_out_of_range,
+        );
+        add("shardmill_aggregates", "KPL aggregates that were taken apart", &metrics.aggregates);
+        add(
+            "shardmill_aggregates_broken",
+            "Payloads that begin like an aggregate and are none, handed over unchanged",
+            &metrics.broken_aggregates,
+        );
+        add("shardmill_batches", "Batches that were processed", &metrics.batches);
+        add("shardmill_outputs", "Outputs that their destinations acknowledged", &metrics.outputs);
+        add(
+            "shardmill_outputs_dropped",
+            "Outputs dropped because the record that caused them failed",
+            &metrics.outputs_dropped,
+        );
+        add("shardmill_checkpoints", "Checkpoints written", &metrics.checkpoints);
+        registry.register(
+            "shardmill_attempts_failed",
+            "Attempts at a batch that failed, by kind",
+            metrics.attempts_failed.clone(),
+        );
+        registry.register("shardmill_shards", "Shards whose lease this worker holds", metrics.shards.clone());
+        registry.register(
+            "shardmill_shards_stopped",
+            "Shards that the failure policy has stopped",
+            metrics.shards_stopped.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_batch",
+            "Time from a batch's first attempt to the acknowledgement of its outputs",
+            Unit::Seconds,
+            metrics.batch_seconds.clone(),
+        );
+        metrics
+    }
+
+    /// User records of a consumer that are done or skipped.
+    pub fn records_settled(&self, processor: &str, stream: &str) -> u64 {
+        let labels = ConsumerLabels { processor: processor.to_owned(), stream: stream.to_owned() };
+        let count = |family: &Family<ConsumerLabels, Counter>| family.get_or_create(&labels).get();
+        count(&self.records_done) + count(&self.records_skipped)
+    }
+}

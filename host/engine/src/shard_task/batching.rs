@@ -1,0 +1,98 @@
+//! Pages in, batches out.
+
+use shardmill_record::{Batch, BatchBuilder};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Leave, ShardTask};
+use crate::feed::Fed;
+
+// === impl ShardTask ===
+
+impl ShardTask {
+    /// The next batch, or `None` when the shard had nothing new.
+    pub(crate) async fn next_batch(&mut self) -> Result<Option<Batch>, Leave> {
+        let mut builder = BatchBuilder::default();
+        let mut deadline = None;
+        loop {
+            let full = self.unpack(&mut builder);
+            if full || (!builder.is_empty() && (self.closed.is_some() || self.options.batch.wait.is_zero())) {
+                return Ok(Some(builder.build()));
+            }
+            if self.closed.is_some() {
+                // Records that were left out at the very end still move the checkpoint.
+                self.advance_over_nothing(builder);
+                return Err(Leave::Closed);
+            }
+            if !builder.is_empty() {
+                deadline.get_or_insert_with(|| Instant::now() + self.options.batch.wait);
+            }
+            // Nothing of the builder is lost when this is left: it has not been checkpointed, so it is read again.
+            let fence = self.lease.fence();
+            let fed = tokio::select! {
+                biased;
+                _ = fence.lost() => return Err(Leave::Lost),
+                _ = self.abort.cancelled() => return Err(Leave::Abort),
+                _ = self.lease.draining() => return Err(Leave::Drain),
+                fed = self.feed.next() => fed,
+                _ = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
+                    return Ok(Some(builder.build()));
+                }
+            };
+            let was_empty = self.take(fed)?;
+            if was_empty && builder.is_empty() && self.closed.is_none() {
+                self.advance_over_nothing(builder);
+                return Ok(None);
+            }
+        }
+    }
+
+    fn unpack(&mut self, builder: &mut BatchBuilder) -> bool {
+        let met = self.unpacker.fill(builder, &self.options.batch.limits);
+        for (family, count) in [
+            (&self.metrics.aggregates, met.aggregates),
+            (&self.metrics.broken_aggregates, met.broken_aggregates),
+            (&self.metrics.records_out_of_range, met.out_of_range),
+        ] {
+            if count > 0 {
+                family.get_or_create(&self.labels).inc_by(count);
+            }
+        }
+        if self.unpacker.is_empty() {
+            self.reservations.clear();
+        }
+        met.full
+    }
+
+    /// Takes a page in; whether it was empty.
+    fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
+        let fed = match fed {
+            Some(Ok(fed)) => fed,
+            Some(Err(error)) => return Err(Leave::Stop(format!("it cannot be read: {error}"))),
+            None => return Err(Leave::Stop("its reader has ended without saying why".to_owned())),
+        };
+        let empty = fed.page.is_empty();
+        self.millis_behind = fed.millis_behind;
+        self.status.set_lag(fed.millis_behind);
+        self.reservations.extend(fed.reservation);
+        self.unpacker.push(fed.page);
+        self.closed = fed.end;
+        Ok(empty)
+    }
+
+    fn advance_over_nothing(&mut self, builder: BatchBuilder) {
+        if let Some(position) = builder.build().through() {
+            self.advance(position.clone());
+        }
+    }
+
+    /// Everything up to this position is done and its outputs are acknowledged.
+    pub(crate) fn advance(&mut self, position: shardmill_record::Position) {
+        self.status.set_position(position.to_string());
+        self.checkpointer.advance(position);
+    }
+
+    /// Whether nothing of the shard comes after what has been handed out.
+    pub(crate) fn nothing_left(&self) -> bool {
+        self.closed.is_some() && self.unpacker.is_empty()
+    }
+}

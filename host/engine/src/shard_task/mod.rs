@@ -1,0 +1,114 @@
+//! The loop of one leased shard. It owns the shard's state; nobody else touches it.
+
+mod batching;
+mod finish;
+mod processing;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use shardmill_lease::HeldLease;
+use shardmill_plugin::ShardContext;
+use shardmill_record::{ShardId, Unpacker};
+use tokio_util::sync::CancellationToken;
+
+use crate::checkpointer::Checkpointer;
+use crate::feed::{Feed, ShardClosed};
+use crate::metrics::{ConsumerLabels, FailureLabels};
+use crate::shard_source::Directory;
+use crate::status::{ShardEntry, ShardState};
+use crate::{Destinations, Guest, Metrics, Options, Reservation};
+
+/// Everything that a shard's task needs.
+pub struct ShardTask {
+    pub(crate) options: Arc<Options>,
+    pub(crate) worker: Arc<str>,
+    pub(crate) shard: ShardId,
+    pub(crate) lease: Arc<HeldLease>,
+    pub(crate) guest: Arc<dyn Guest>,
+    pub(crate) destinations: Destinations,
+    pub(crate) directory: Arc<dyn Directory>,
+    pub(crate) feed: Feed,
+    pub(crate) unpacker: Unpacker,
+    pub(crate) reservations: Vec<Reservation>,
+    pub(crate) closed: Option<ShardClosed>,
+    pub(crate) millis_behind: Option<u64>,
+    pub(crate) checkpointer: Checkpointer,
+    pub(crate) status: ShardEntry,
+    pub(crate) metrics: Metrics,
+    pub(crate) labels: ConsumerLabels,
+    /// Cancelled when what is in flight is to be given up.
+    pub(crate) abort: CancellationToken,
+    pub(crate) hooks_called: u64,
+}
+
+/// How a shard's task ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The shard is closed and every record of it is done; its lease says so.
+    Complete,
+    /// The lease was let go, with everything that was done checkpointed.
+    Released,
+    /// The lease was lost; a successor goes on from the last checkpoint.
+    Lost,
+    /// What was in flight was given up because the time for a stop was over; it will be repeated.
+    Aborted,
+}
+
+/// Why the loop is left.
+pub(crate) enum Leave {
+    /// The lease is to be let go.
+    Drain,
+    Lost,
+    Abort,
+    /// The failure policy stops the shard.
+    Stop(String),
+    /// The shard's end is reached.
+    Closed,
+}
+
+// === impl ShardTask ===
+
+impl ShardTask {
+    /// Runs until the shard ends, or its lease is to be let go or is lost.
+    pub async fn run(mut self) -> Ended {
+        self.call_hook(crate::Hook::Assigned, self.options.hook_timeout).await;
+        self.status.set_state(ShardState::Running);
+        let leave = match self.work().await {
+            Err(leave) => leave,
+            Ok(never) => match never {},
+        };
+        self.leave(leave).await
+    }
+
+    async fn work(&mut self) -> Result<std::convert::Infallible, Leave> {
+        loop {
+            match self.next_batch().await? {
+                Some(batch) => self.process(batch).await?,
+                None => self.call_hook(crate::Hook::Idle, self.options.hook_timeout).await,
+            }
+        }
+    }
+
+    /// What a guest is told of the shard.
+    pub(crate) fn context(&self, attempt: u32, last_batch: bool) -> ShardContext {
+        let lease = self.lease.lease();
+        ShardContext {
+            application: self.options.application.clone(),
+            processor: self.options.processor.clone(),
+            stream: self.options.stream.clone(),
+            shard: self.shard.clone(),
+            worker: Arc::clone(&self.worker),
+            lease_epoch: lease.epoch.get(),
+            attempt,
+            millis_behind_latest: self.millis_behind,
+            last_batch,
+        }
+    }
+
+    pub(crate) fn count_failure(&self, kind: &'static str) {
+        let labels = FailureLabels { processor: self.options.processor.to_string(), kind };
+        self.metrics.attempts_failed.get_or_create(&labels).inc();
+    }
+}

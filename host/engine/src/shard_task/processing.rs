@@ -1,0 +1,193 @@
+//! One batch through the guest and its outputs to their destinations.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use rand::Rng;
+use shardmill_plugin::{Failure, Outcome, ProcessError};
+use shardmill_record::Batch;
+use tokio::time::Instant;
+
+use super::{Leave, ShardTask};
+use crate::status::ShardState;
+use crate::{Applied, BatchProgress, Invariant, SendError};
+
+/// What came of one attempt.
+struct Attempt {
+    applied: Applied,
+    kind: &'static str,
+    /// The guest's own wish for the wait before the next attempt.
+    after: Option<Duration>,
+    stop: Option<String>,
+}
+
+// === impl ShardTask ===
+
+impl ShardTask {
+    /// Brings one batch to its end: every record done and every output acknowledged, or the shard is left with the
+    /// done records at the batch's front accounted for.
+    pub(crate) async fn process(&mut self, batch: Batch) -> Result<(), Leave> {
+        let started = Instant::now();
+        let mut progress = BatchProgress::new(batch.len(), self.options.attempts);
+        let mut leave = None;
+        let mut attempt = 0;
+        while leave.is_none() {
+            let handed = progress.pending();
+            if handed.is_empty() {
+                break;
+            }
+            attempt += 1;
+            let part = if handed.len() == batch.len() {
+                Cow::Borrowed(&batch)
+            } else {
+                Cow::Owned(batch.select(handed.iter().copied()))
+            };
+            let result = self.attempt(&part, attempt).await?;
+            let came = self.judge(&handed, result, &mut progress);
+            self.count(&came.applied);
+            if came.applied.failed == 0 && came.stop.is_none() {
+                continue;
+            }
+            self.count_failure(came.kind);
+            if let Some(reason) = came.stop {
+                leave = Some(Leave::Stop(reason));
+            } else if let Some(given_up) = progress.first_given_up() {
+                let position = batch.position(given_up.index);
+                leave = Some(Leave::Stop(format!(
+                    "the record at {position} is not processed after {} attempts: {}",
+                    given_up.attempts, given_up.reason
+                )));
+            } else {
+                self.show_retrying(&came, attempt);
+                leave = self.back_off(attempt, came.after).await;
+            }
+        }
+        if attempt > 1 && leave.is_none() {
+            self.status.set_state(ShardState::Running);
+            tracing::info!(
+                processor = %self.options.processor, shard = %self.shard, attempts = attempt,
+                "the batch that failed is processed"
+            );
+        }
+        self.settle(&batch, progress).await?;
+        self.metrics.batch_seconds.get_or_create(&self.labels).observe(started.elapsed().as_secs_f64());
+        match leave {
+            None => Ok(()),
+            Some(leave) => Err(leave),
+        }
+    }
+
+    /// Calls the guest once. A call that is given up takes its instance with it.
+    async fn attempt(&mut self, part: &Batch, attempt: u32) -> Result<Result<Outcome, Failure>, Leave> {
+        let context = self.context(attempt, self.nothing_left());
+        let fence = self.lease.fence();
+        self.metrics.batches.get_or_create(&self.labels).inc();
+        tokio::select! {
+            biased;
+            _ = fence.lost() => Err(Leave::Lost),
+            _ = self.abort.cancelled() => Err(Leave::Abort),
+            result = self.guest.process(&context, part) => Ok(result),
+        }
+    }
+
+    fn judge(&self, handed: &[usize], result: Result<Outcome, Failure>, progress: &mut BatchProgress) -> Attempt {
+        let known = |name: &str| self.destinations.contains(name);
+        let settled = match result {
+            Ok(outcome) => outcome.settle(handed.len(), &known, &self.options.outcome).map_err(Failure::from),
+            Err(failure) => Err(failure),
+        };
+        match settled {
+            Ok(settled) => {
+                self.metrics.outputs_dropped.get_or_create(&self.labels).inc_by(settled.dropped_outputs as u64);
+                let applied = progress.apply(handed, settled);
+                Attempt { applied, kind: "record", after: None, stop: None }
+            }
+            Err(failure) => {
+                let reason = failure.to_string();
+                let (retry, after, stop) = match &failure {
+                    Failure::Guest(ProcessError::Retry { after, .. }) => (true, Some(*after), None),
+                    Failure::Guest(ProcessError::Reject { .. }) => (false, None, None),
+                    Failure::Guest(ProcessError::StopShard { message }) => {
+                        (true, None, Some(format!("its processor asked for it: {message}")))
+                    }
+                    _other => (true, None, None),
+                };
+                let applied = progress.fail_all(handed, &reason, retry);
+                Attempt { applied, kind: failure.kind(), after, stop }
+            }
+        }
+    }
+
+    fn count(&self, applied: &Applied) {
+        for (family, count) in [
+            (&self.metrics.records_done, applied.done),
+            (&self.metrics.records_skipped, applied.skipped),
+            (&self.metrics.records_failed, applied.failed),
+        ] {
+            if count > 0 {
+                family.get_or_create(&self.labels).inc_by(count as u64);
+            }
+        }
+    }
+
+    /// A line for the first failure of a batch only: the ones after it are in the metrics and the status.
+    fn show_retrying(&self, came: &Attempt, attempt: u32) {
+        let reason = came.applied.first_reason.clone().unwrap_or_default();
+        if attempt == 1 {
+            tracing::warn!(
+                processor = %self.options.processor, shard = %self.shard, records = came.applied.failed, reason,
+                attempts_allowed = self.options.attempts,
+                "a batch failed and will be tried again"
+            );
+        }
+        self.status.set_state(ShardState::Retrying { reason, attempts: attempt });
+    }
+
+    /// Waits before the next attempt; a reason to leave ends the wait.
+    async fn back_off(&self, attempt: u32, wish: Option<Duration>) -> Option<Leave> {
+        let delay = self.options.backoff.delay(attempt, rand::rng().random());
+        let delay = wish.map_or(delay, |wish| wish.max(delay));
+        let fence = self.lease.fence();
+        tokio::select! {
+            biased;
+            _ = fence.lost() => Some(Leave::Lost),
+            _ = self.abort.cancelled() => Some(Leave::Abort),
+            _ = self.lease.draining() => Some(Leave::Drain),
+            _ = tokio::time::sleep(delay) => None,
+        }
+    }
+
+    /// Sends the outputs of the done records at the front and lets the checkpoint pass them.
+    async fn settle(&mut self, batch: &Batch, progress: BatchProgress) -> Result<(), Leave> {
+        let prefix = progress.settled_prefix();
+        let outputs = progress.into_outputs();
+        if !outputs.is_empty() {
+            let fence = self.lease.fence();
+            let sent = tokio::select! {
+                biased;
+                _ = fence.lost() => return Err(Leave::Lost),
+                _ = self.abort.cancelled() => return Err(Leave::Abort),
+                sent = self.destinations.send(outputs, &fence) => sent,
+            };
+            match sent {
+                Ok(count) => {
+                    self.metrics.outputs.get_or_create(&self.labels).inc_by(count as u64);
+                }
+                Err(SendError::Fenced) => return Err(Leave::Lost),
+                Err(refused) => return Err(Leave::Stop(refused.to_string())),
+            }
+        }
+        let position = if prefix == batch.len() {
+            batch.through().cloned()
+        } else {
+            prefix.checked_sub(1).map(|last| batch.position(last))
+        };
+        if let Some(position) = position {
+            Invariant::NothingLost.check(prefix == 0 || position >= batch.position(prefix - 1), || {
+                format!("the checkpoint would stop at {position}, before the last record done")
+            });
+            self.advance(position);
+        }
+        Ok(())
+    }
+}

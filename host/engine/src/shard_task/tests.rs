@@ -1,0 +1,425 @@
+//! The whole loop on paused time, with a guest, a reader and a destination of the test's own, and the memory store.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use shardmill_lease::store::memory::Memory;
+use shardmill_lease::{Coordinator, Event, Fence, Lease, LeaseKey, NewLease, ShardSource, TokioClock, WorkerId};
+use shardmill_plugin::{
+    Cause, Failure, FailedRecord, HookOutcome, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord,
+};
+use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, PageBuilder, UserRecord};
+use shardmill_stream::start::Start;
+use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::*;
+use crate::{Backoff, BatchOptions, Budget, Destination, Hook, SendError, Status};
+
+const SHARD: &str = "shardId-000000000000";
+
+type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
+
+/// Calls the test's function, after a while.
+struct FakeGuest {
+    process: Box<Process>,
+    takes: Duration,
+    hooks: Mutex<Vec<&'static str>>,
+}
+
+#[async_trait]
+impl Guest for FakeGuest {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+        sleep(self.takes).await;
+        (self.process)(shard, batch)
+    }
+
+    fn has_hooks(&self) -> bool {
+        true
+    }
+
+    async fn hook(&self, _id: u64, _shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook.name());
+        Ok(HookOutcome::default())
+    }
+}
+
+/// Brings pages, then nothing more, or the shard's end.
+struct FakeReader {
+    pages: VecDeque<Vec<u64>>,
+    ends: bool,
+}
+
+#[async_trait]
+impl Reader for FakeReader {
+    async fn ready(&mut self) {}
+
+    async fn next(&mut self, _demand: Demand) -> Result<ReadPage, shardmill_stream::Error> {
+        let numbers = match self.pages.pop_front() {
+            Some(numbers) => numbers,
+            None if self.ends => Vec::new(),
+            None => std::future::pending().await,
+        };
+        let mut page = PageBuilder::default();
+        for number in &numbers {
+            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), 0).unwrap();
+        }
+        let end = self.ends && self.pages.is_empty();
+        let child = ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
+        Ok(ReadPage {
+            page: page.build(),
+            continuation: ReadFrom::TrimHorizon,
+            millis_behind: Some(0),
+            children: end.then(|| vec![child]),
+            end,
+            wait: Duration::ZERO,
+        })
+    }
+}
+
+/// Keeps what it is sent; may be closed for a time.
+#[derive(Default)]
+struct Kept {
+    sent: Mutex<Vec<String>>,
+    closed: AtomicBool,
+}
+
+#[async_trait]
+impl Destination for Kept {
+    async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError> {
+        while self.closed.load(Ordering::SeqCst) {
+            fence.check().map_err(|_| SendError::Fenced)?;
+            sleep(Duration::from_millis(10)).await;
+        }
+        let texts = records.into_iter().map(|record| String::from_utf8(record.data.to_vec()).unwrap());
+        self.sent.lock().unwrap().extend(texts);
+        Ok(())
+    }
+}
+
+impl Kept {
+    fn sent(&self) -> Vec<String> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+struct OneShard;
+
+#[async_trait]
+impl ShardSource for OneShard {
+    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() })
+    }
+}
+
+#[async_trait]
+impl Directory for OneShard {
+    async fn children(
+        &self,
+        _shard: &ShardId,
+        named: Option<&[ChildShard]>,
+    ) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(named.unwrap_or_default().iter().map(|child| new_lease(child.id.as_str())).collect())
+    }
+}
+
+fn shard(id: &str) -> ShardId {
+    ShardId::parse(id).unwrap()
+}
+
+fn new_lease(id: &str) -> NewLease {
+    NewLease {
+        key: LeaseKey::of_shard(&shard(id)),
+        checkpoint: Checkpoint::TrimHorizon,
+        start_at: None,
+        parents: Vec::new(),
+        range: Some(HashKeyRange::ALL),
+    }
+}
+
+/// Everything of one run.
+struct Run {
+    store: Memory,
+    drain: CancellationToken,
+    abort: CancellationToken,
+    kept: Arc<Kept>,
+    guest: Arc<FakeGuest>,
+    status: Status,
+    task: JoinHandle<Ended>,
+    _coordinator: JoinHandle<()>,
+}
+
+impl Run {
+    async fn start(
+        pages: impl IntoIterator<Item = Vec<u64>>,
+        ends: bool,
+        process: impl Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        let store = Memory::new();
+        let worker = WorkerId::parse("w1").unwrap();
+        let (coordinator, _handle, mut events) = Coordinator::new(
+            shardmill_lease::Options::new("application", worker),
+            Arc::new(store.clone()),
+            Arc::new(TokioClock::default()),
+            Arc::new(OneShard),
+            shardmill_lease::Metrics::default(),
+            7,
+        )
+        .unwrap();
+        let drain = CancellationToken::new();
+        let coordinating = coordinator.run(drain.clone());
+        let _coordinator = tokio::spawn(async move { coordinating.await.unwrap() });
+        let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
+        // The receiver is kept: dropping it would drain the coordinator.
+        tokio::spawn(async move { while events.recv().await.is_some() {} });
+        let guest = Arc::new(FakeGuest {
+            process: Box::new(process),
+            takes: Duration::from_millis(5),
+            hooks: Mutex::default(),
+        });
+        let kept = Arc::new(Kept::default());
+        let destination = Arc::clone(&kept) as Arc<dyn Destination>;
+        let destinations = Destinations::new([("out".to_owned(), destination)].into());
+        let status = Status::default();
+        let abort = CancellationToken::new();
+        let lease = Arc::new(lease);
+        let options = Arc::new(options());
+        let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+        let reader = FakeReader { pages: pages.into_iter().collect(), ends };
+        let task = ShardTask {
+            worker: "w1".into(),
+            status: status.add_shard("p", &shard(SHARD)),
+            feed: Feed::start(Box::new(reader), Budget::new(64 << 20), lease.fence()),
+            unpacker: Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver),
+            reservations: Vec::new(),
+            closed: None,
+            millis_behind: None,
+            checkpointer: Checkpointer::start(
+                Arc::clone(&lease),
+                options.checkpoint_interval,
+                Metrics::default(),
+                labels.clone(),
+            ),
+            guest: Arc::clone(&guest) as Arc<dyn Guest>,
+            destinations,
+            directory: Arc::new(OneShard),
+            metrics: Metrics::default(),
+            labels,
+            hooks_called: 0,
+            options,
+            shard: shard(SHARD),
+            lease,
+            abort: abort.clone(),
+        };
+        let task = tokio::spawn(task.run());
+        Self { store, drain, abort, kept, guest, status, task, _coordinator }
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        for _ in 0..100_000 {
+            if holds(self) {
+                return;
+            }
+            sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain until {what}; sent: {:?}, row: {:?}", self.kept.sent(), self.row());
+    }
+
+    fn row(&self) -> Lease {
+        self.store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap()
+    }
+
+    fn checkpoint(&self) -> String {
+        self.row().checkpoint.to_string()
+    }
+
+    fn state(&self) -> ShardState {
+        self.status.snapshot()["p"].shards[SHARD].state.clone()
+    }
+}
+
+fn options() -> Options {
+    Options {
+        application: "application".into(),
+        processor: "p".into(),
+        stream: "s".into(),
+        start: Start::default(),
+        batch: BatchOptions { limits: BatchLimits { records: 10, bytes: 1 << 20 }, wait: Duration::ZERO },
+        attempts: 3,
+        backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) },
+        checkpoint_interval: Duration::from_secs(1),
+        out_of_range: OutOfRange::Deliver,
+        outcome: OutcomeLimits::default(),
+        hook_timeout: Duration::from_secs(1),
+        shutdown_timeout: Duration::from_secs(5),
+    }
+}
+
+/// Every record to the output.
+fn copy(batch: &Batch) -> Outcome {
+    let outputs = batch.iter().enumerate().map(|(index, record)| Output {
+        name: "out".into(),
+        record: UserRecord {
+            partition_key: record.partition_key.to_owned(),
+            explicit_hash_key: None,
+            data: Bytes::copy_from_slice(record.data),
+        },
+        cause: Cause::Record(index as u32),
+    });
+    Outcome { outputs: outputs.collect(), ..Outcome::default() }
+}
+
+fn failing(batch: &Batch, fails: impl Fn(u64) -> bool, retry: bool) -> Outcome {
+    let mut outcome = copy(batch);
+    for (index, record) in batch.iter().enumerate() {
+        if fails(number(record.data)) {
+            outcome.failed.push(FailedRecord { index: index as u32, reason: "poison".into(), retry });
+        }
+    }
+    outcome
+}
+
+fn number(data: &[u8]) -> u64 {
+    std::str::from_utf8(data).unwrap().parse().unwrap()
+}
+
+fn texts(numbers: impl IntoIterator<Item = u64>) -> Vec<String> {
+    numbers.into_iter().map(|number| number.to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_record_is_processed_once_in_order_and_the_end_is_checkpointed() {
+    let run = Run::start([(1..=25).collect(), vec![], (26..=30).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "30/0").await;
+    assert_eq!(run.kept.sent(), texts(1..=30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drained_shard_is_checkpointed_at_once_and_released() {
+    let run = Run::start([(1..=5).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.until("all is sent", |run| run.kept.sent().len() == 5).await;
+    run.drain.cancel();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    let row = run.store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!((row.owner, row.checkpoint.to_string()), (None, "5/0".to_owned()));
+    assert_eq!(*run.guest.hooks.lock().unwrap(), ["assigned", "revoked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failed_records_are_handed_over_again_and_outputs_keep_their_order() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&calls);
+    let run = Run::start([(1..=4).collect()], false, move |shard, batch| {
+        let numbers: Vec<u64> = batch.iter().map(|record| number(record.data)).collect();
+        seen.lock().unwrap().push((shard.attempt, numbers));
+        Ok(failing(batch, |number| number % 2 == 0 && shard.attempt == 1, true))
+    })
+    .await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "4/0").await;
+    assert_eq!(*calls.lock().unwrap(), [(1, vec![1, 2, 3, 4]), (2, vec![2, 4])]);
+    assert_eq!(run.kept.sent(), texts(1..=4));
+    assert_eq!(run.state(), ShardState::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_poison_record_stops_the_shard_with_what_is_before_it_done_and_the_lease_held() {
+    let run = Run::start([(1..=9).collect()], false, |_, batch| Ok(failing(batch, |number| number == 4, true))).await;
+    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    run.until("the front is checkpointed", |run| run.checkpoint() == "3/0").await;
+    assert_eq!(run.kept.sent(), texts(1..=3));
+    let ShardState::Stopped { reason } = run.state() else { unreachable!() };
+    assert!(reason.contains("4/0") && reason.contains("3 attempts") && reason.contains("poison"), "{reason}");
+    assert!(run.status.unready().iter().any(|reason| reason.contains(SHARD) && reason.contains("poison")));
+    let counter = run.row().counter;
+    sleep(Duration::from_secs(60)).await;
+    assert!(run.row().counter > counter + 10, "the lease is renewed");
+    run.drain.cancel();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_crashes_is_made_again() {
+    let run = Run::start([(1..=3).collect()], false, |shard, batch| match shard.attempt {
+        1 => Err(Failure::Host("crash".into())),
+        2 => Err(ProcessError::Retry { after: Duration::from_secs(60), message: "later".into() }.into()),
+        _ => Ok(copy(batch)),
+    })
+    .await;
+    let began = tokio::time::Instant::now();
+    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
+    assert!(began.elapsed() >= Duration::from_secs(60), "the guest's wish is kept");
+    assert_eq!(run.kept.sent(), texts(1..=3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_wrong_is_not_carried_out_in_part() {
+    let run = Run::start([(1..=3).collect()], false, |shard, batch| {
+        let mut outcome = copy(batch);
+        if shard.attempt == 1 {
+            outcome.skipped.push(SkippedRecord { index: 3, reason: "there is none".into() });
+        }
+        Ok(outcome)
+    })
+    .await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
+    assert_eq!(run.kept.sent(), texts(1..=3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_checkpoint_passes_outputs_that_are_not_acknowledged() {
+    let run = Run::start([(1..=3).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(30)).await;
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON");
+    run.kept.closed.store(false, Ordering::SeqCst);
+    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_lease_ends_the_call_in_flight_and_writes_nothing() {
+    let run = Run::start([(1..=3).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(1)).await;
+    let mut stolen = run.row();
+    stolen.owner = Some(WorkerId::parse("w2").unwrap());
+    stolen.counter += 1;
+    stolen.epoch.0 += 1;
+    run.store.put_row(stolen.clone());
+    assert_eq!(run.task.await.unwrap(), Ended::Lost);
+    run.kept.closed.store(false, Ordering::SeqCst);
+    // Shorter than the expiry, after which the thief's lease would be free.
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(run.store.row(&stolen.key).unwrap(), stolen);
+    assert!(run.kept.sent().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_shard_is_completed_after_its_last_record_with_its_children_there() {
+    let run = Run::start([(1..=3).collect(), (4..=12).collect()], true, |_, batch| Ok(copy(batch))).await;
+    let (store, kept) = (run.store.clone(), Arc::clone(&run.kept));
+    assert_eq!(run.task.await.unwrap(), Ended::Complete);
+    assert_eq!(kept.sent(), texts(1..=12));
+    let rows = store.rows();
+    let checkpoints: Vec<_> = rows.iter().map(|row| (row.key.to_string(), row.checkpoint.clone())).collect();
+    assert_eq!(
+        checkpoints,
+        [(SHARD.to_owned(), Checkpoint::ShardEnd), ("shardId-000000000001".to_owned(), Checkpoint::TrimHorizon)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_whose_time_is_over_gives_up_what_is_in_flight() {
+    let run = Run::start([(1..=3).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(1)).await;
+    run.drain.cancel();
+    sleep(Duration::from_secs(5)).await;
+    run.abort.cancel();
+    assert_eq!(run.task.await.unwrap(), Ended::Aborted);
+    assert_eq!(run.store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap().checkpoint, Checkpoint::TrimHorizon);
+}

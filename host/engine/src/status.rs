@@ -1,0 +1,169 @@
+//! What every shard of this worker is doing, for health checks and people.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use shardmill_record::ShardId;
+
+/// What a shard's task is doing.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum ShardState {
+    /// The lease is held, nothing has been read.
+    Starting,
+    /// Records are read and processed.
+    Running,
+    /// A batch failed and is tried again.
+    Retrying {
+        /// Why the last attempt failed.
+        reason: String,
+        /// How many attempts there were.
+        attempts: u32,
+    },
+    /// The failure policy has stopped the shard; its lease is kept, nothing is lost, nothing goes on.
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+    /// What is in flight is brought to its end, then the lease is released.
+    Draining,
+}
+
+/// One shard of a consumer.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct ShardStatus {
+    /// What its task is doing.
+    #[serde(flatten)]
+    pub state: ShardState,
+    /// The position up to which everything is done, in `sequence/sub-sequence` form.
+    pub position: Option<String>,
+    /// How far the tip of the shard is ahead, where the service tells.
+    pub millis_behind_latest: Option<u64>,
+}
+
+/// One consumer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
+pub struct ConsumerStatus {
+    /// Whether the stream and the lease table have been reached and looked through.
+    pub started: bool,
+    /// The shards whose leases this worker holds.
+    pub shards: BTreeMap<String, ShardStatus>,
+}
+
+/// The consumers of a process. Cheap to clone; all clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Status {
+    consumers: Arc<Mutex<BTreeMap<String, ConsumerStatus>>>,
+}
+
+/// Where one shard's task writes what it is doing; the shard's entry goes when this is dropped.
+#[derive(Debug)]
+pub struct ShardEntry {
+    status: Status,
+    consumer: String,
+    shard: String,
+}
+
+// === impl Status ===
+
+impl Status {
+    /// Makes a consumer known before it has done anything.
+    pub fn add_consumer(&self, name: &str) {
+        self.with(|consumers| {
+            consumers.entry(name.to_owned()).or_default();
+        });
+    }
+
+    /// Says that the consumer has seen its stream and its lease table.
+    pub fn set_started(&self, name: &str) {
+        self.with(|consumers| consumers.entry(name.to_owned()).or_default().started = true);
+    }
+
+    /// Adds a shard.
+    pub fn add_shard(&self, consumer: &str, shard: &ShardId) -> ShardEntry {
+        let initial = ShardStatus { state: ShardState::Starting, position: None, millis_behind_latest: None };
+        self.with(|consumers| {
+            consumers.entry(consumer.to_owned()).or_default().shards.insert(shard.to_string(), initial);
+        });
+        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), shard: shard.to_string() }
+    }
+
+    /// Everything, as it is now.
+    pub fn snapshot(&self) -> BTreeMap<String, ConsumerStatus> {
+        self.with(|consumers| consumers.clone())
+    }
+
+    /// Why the process is not ready, a sentence for each reason; none if it is.
+    pub fn unready(&self) -> Vec<String> {
+        self.with(|consumers| {
+            let mut reasons = Vec::new();
+            for (name, consumer) in consumers.iter() {
+                if !consumer.started {
+                    reasons.push(format!("processor {name}: its stream and lease table have not been reached yet"));
+                }
+            }
+            reasons.extend(stopped(consumers));
+            reasons
+        })
+    }
+
+    /// Why shards are stopped, a sentence for each.
+    pub fn stopped(&self) -> Vec<String> {
+        self.with(|consumers| stopped(consumers))
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<String, ConsumerStatus>) -> T) -> T {
+        // Entries are plain values: a panic elsewhere cannot leave them half-changed.
+        change(&mut self.consumers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn stopped(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (name, consumer) in consumers {
+        for (shard, status) in &consumer.shards {
+            if let ShardState::Stopped { reason } = &status.state {
+                reasons.push(format!("processor {name}: shard {shard} is stopped: {reason}"));
+            }
+        }
+    }
+    reasons
+}
+
+// === impl ShardEntry ===
+
+impl ShardEntry {
+    /// Says what the task does now.
+    pub fn set_state(&self, state: ShardState) {
+        self.update(|status| status.state = state);
+    }
+
+    /// Says how far everything is done.
+    pub fn set_position(&self, position: String) {
+        self.update(|status| status.position = Some(position));
+    }
+
+    /// Says how far the tip is ahead.
+    pub fn set_lag(&self, millis_behind_latest: Option<u64>) {
+        self.update(|status| status.millis_behind_latest = millis_behind_latest);
+    }
+
+    fn update(&self, change: impl FnOnce(&mut ShardStatus)) {
+        self.status.with(|consumers| {
+            let shard = consumers.get_mut(&self.consumer).and_then(|consumer| consumer.shards.get_mut(&self.shard));
+            if let Some(status) = shard {
+                change(status);
+            }
+        });
+    }
+}
+
+impl Drop for ShardEntry {
+    fn drop(&mut self) {
+        self.status.with(|consumers| {
+            if let Some(consumer) = consumers.get_mut(&self.consumer) {
+                consumer.shards.remove(&self.shard);
+            }
+        });
+    }
+}

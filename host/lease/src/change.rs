@@ -1,0 +1,314 @@
+//! What a write does to a lease, as a pure function.
+//!
+//! The same function tells a store what to write, tells a writer what its row looks like if an answer is lost, and
+//! is what property tests and simulations run on.
+
+use shardmill_record::{Checkpoint, ShardId};
+
+use crate::lease::sorted;
+use crate::{Lease, WorkerId};
+
+/// A write to a lease. Every one moves the counter by one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Make `worker` the holder. Ends a hand-off.
+    Take {
+        /// The new holder.
+        worker: WorkerId,
+    },
+    /// Prove that the holder lives.
+    Renew,
+    /// Move the checkpoint to a position. Never back.
+    Checkpoint {
+        /// Everything up to and including this is done. A position: sentinels are not written by this.
+        to: Checkpoint,
+    },
+    /// The holder lets go; during a hand-off the lease passes to the new holder.
+    Release,
+    /// Somebody else ends the holding of a worker that is gone; during a hand-off that of the old holder.
+    Evict,
+    /// The last record of the shard is done: `SHARD_END`. Nobody holds the lease any more.
+    Complete {
+        /// The shards that follow.
+        children: Vec<ShardId>,
+    },
+    /// Fix the time at which a lease without a position starts.
+    SetStart {
+        /// Milliseconds since 1970.
+        at: u64,
+    },
+    /// Note shards that follow this one.
+    AddChildren {
+        /// The shards that follow.
+        children: Vec<ShardId>,
+    },
+}
+
+/// What must be true of a row for a write to it to succeed, besides its counter being as the writer knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// The writer is still the one who may write. A hand-off that began unseen does not matter: it leaves the old
+    /// holder the right to write, and the counter as it was.
+    Writer,
+    /// Owner and checkpoint owner are as known, because the write changes them.
+    Owners,
+}
+
+/// Why a change does not apply to a lease: the caller's mistake, not a race.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Only a holder can do this.
+    #[error("nobody holds the lease")]
+    NotHeld,
+    /// The checkpoint would go back.
+    #[error("the checkpoint would go back from {from} to {to}")]
+    Backward {
+        /// What the lease holds.
+        from: Checkpoint,
+        /// What was asked for.
+        to: Checkpoint,
+    },
+    /// Only positions are checkpointed.
+    #[error("{0} is not a position: a lease is completed, or its start is set, by a change of its own")]
+    NotAPosition(Checkpoint),
+    /// The shard is done.
+    #[error("the shard is done (SHARD_END)")]
+    Complete,
+    /// A start is fixed once, and only before the first checkpoint.
+    #[error("the start cannot be set: the checkpoint is {checkpoint} and the start {start_at:?}")]
+    StartIsFixed {
+        /// What the lease holds.
+        checkpoint: Checkpoint,
+        /// The start that the lease holds.
+        start_at: Option<u64>,
+    },
+}
+
+// === impl Change ===
+
+impl Change {
+    /// What the write depends on, besides the counter.
+    pub fn guard(&self) -> Guard {
+        match self {
+            Self::Renew | Self::Checkpoint { .. } | Self::SetStart { .. } | Self::AddChildren { .. } => Guard::Writer,
+            Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
+        }
+    }
+
+    /// A short name for logs and metrics.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Take { .. } => "take",
+            Self::Renew => "renew",
+            Self::Checkpoint { .. } => "checkpoint",
+            Self::Release => "release",
+            Self::Evict => "evict",
+            Self::Complete { .. } => "complete",
+            Self::SetStart { .. } => "set-start",
+            Self::AddChildren { .. } => "add-children",
+        }
+    }
+}
+
+/// Whether a row is still as the writer of a change knows it.
+pub fn holds(guard: Guard, known: &Lease, row: &Lease) -> bool {
+    let same_owners = match guard {
+        Guard::Writer => known.writer() == row.writer(),
+        Guard::Owners => known.owner == row.owner && known.checkpoint_owner == row.checkpoint_owner,
+    };
+    known.counter == row.counter && same_owners
+}
+
+/// The lease after a change.
+///
+/// The counter grows by one with every change, the epoch with takes alone; the checkpoint never goes back.
+pub fn apply(lease: &Lease, change: &Change) -> Result<Lease, Refused> {
+    let mut after = lease.clone();
+    after.counter += 1;
+    match change {
+        Change::Take { worker } => take(&mut after, worker)?,
+        Change::Evict | Change::Release => let_go(&mut after)?,
+        Change::Renew => must_be_held(lease)?,
+        Change::Checkpoint { to } => {
+            must_be_held(lease)?;
+            checkpoint(&mut after, to)?;
+        }
+        Change::Complete { children } => {
+            must_be_held(lease)?;
+            add_children(&mut after, children);
+            after.checkpoint = Checkpoint::ShardEnd;
+            after.owner_switches_since_checkpoint = 0;
+            after.owner = None;
+            after.checkpoint_owner = None;
+        }
+        Change::SetStart { at } => {
+            must_be_held(lease)?;
+            set_start(&mut after, *at)?;
+        }
+        Change::AddChildren { children } => {
+            must_be_held(lease)?;
+            add_children(&mut after, children);
+        }
+    }
+    Ok(after)
+}
+
+fn take(lease: &mut Lease, worker: &WorkerId) -> Result<(), Refused> {
+    if lease.is_complete() {
+        return Err(Refused::Complete);
+    }
+    if lease.owner.as_ref().is_some_and(|owner| owner != worker) {
+        lease.owner_switches_since_checkpoint += 1;
+    }
+    lease.owner = Some(worker.clone());
+    lease.checkpoint_owner = None;
+    lease.epoch = lease.epoch.next();
+    Ok(())
+}
+
+fn let_go(lease: &mut Lease) -> Result<(), Refused> {
+    must_be_held(lease)?;
+    if lease.checkpoint_owner.take().is_none() {
+        lease.owner = None;
+    }
+    Ok(())
+}
+
+fn checkpoint(lease: &mut Lease, to: &Checkpoint) -> Result<(), Refused> {
+    if lease.is_complete() {
+        return Err(Refused::Complete);
+    }
+    if to.position().is_none() {
+        return Err(Refused::NotAPosition(to.clone()));
+    }
+    if *to < lease.checkpoint {
+        return Err(Refused::Backward { from: lease.checkpoint.clone(), to: to.clone() });
+    }
+    lease.checkpoint = to.clone();
+    lease.owner_switches_since_checkpoint = 0;
+    Ok(())
+}
+
+fn set_start(lease: &mut Lease, at: u64) -> Result<(), Refused> {
+    let startable = matches!(lease.checkpoint, Checkpoint::Latest | Checkpoint::AtTimestamp);
+    let fixed_otherwise = lease.start_at.is_some_and(|start_at| start_at != at);
+    if !startable || fixed_otherwise {
+        return Err(Refused::StartIsFixed { checkpoint: lease.checkpoint.clone(), start_at: lease.start_at });
+    }
+    lease.start_at = Some(at);
+    Ok(())
+}
+
+fn add_children(lease: &mut Lease, children: &[ShardId]) {
+    let all = lease.children.iter().chain(children).cloned().collect();
+    lease.children = sorted(all);
+}
+
+fn must_be_held(lease: &Lease) -> Result<(), Refused> {
+    lease.writer().map(|_| ()).ok_or(Refused::NotHeld)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_record::{Position, SequenceNumber};
+
+    use super::*;
+    use crate::{LeaseKey, NewLease};
+
+    fn worker() -> impl Strategy<Value = WorkerId> {
+        (0..3u8).prop_map(|n| WorkerId::parse(&format!("w{n}")).unwrap())
+    }
+
+    fn position() -> impl Strategy<Value = Checkpoint> {
+        // Numbers of different lengths, so that an order by text would show.
+        (0..2000u64, 0..3u64).prop_map(|(number, sub)| {
+            Checkpoint::Position(Position::new(SequenceNumber::parse(&number.to_string()).unwrap(), sub))
+        })
+    }
+
+    fn sentinel() -> impl Strategy<Value = Checkpoint> {
+        prop_oneof![Just(Checkpoint::Latest), Just(Checkpoint::TrimHorizon), Just(Checkpoint::AtTimestamp)]
+    }
+
+    fn children() -> impl Strategy<Value = Vec<ShardId>> {
+        proptest::collection::vec((0..4u8).prop_map(|n| ShardId::parse(&format!("shard-{n}")).unwrap()), 0..3)
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            3 => worker().prop_map(|worker| Change::Take { worker }),
+            2 => Just(Change::Renew),
+            4 => prop_oneof![position(), sentinel(), Just(Checkpoint::ShardEnd)].prop_map(|to| Change::Checkpoint { to }),
+            1 => Just(Change::Release),
+            1 => Just(Change::Evict),
+            1 => children().prop_map(|children| Change::Complete { children }),
+            1 => (0..3u64).prop_map(|at| Change::SetStart { at }),
+            1 => children().prop_map(|children| Change::AddChildren { children }),
+        ]
+    }
+
+    fn fresh(checkpoint: Checkpoint) -> Lease {
+        let key = LeaseKey::parse("shardId-000000000000").unwrap();
+        NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None }.into_lease()
+    }
+
+    proptest! {
+        #[test]
+        fn every_sequence_of_changes_keeps_the_rules(start in sentinel(), changes in proptest::collection::vec(change(), 0..40)) {
+            let mut lease = fresh(start);
+            for change in changes {
+                let Ok(after) = apply(&lease, &change) else { continue };
+                let is_take = matches!(change, Change::Take { .. });
+                prop_assert_eq!(after.counter, lease.counter + 1);
+                prop_assert_eq!(after.epoch.0, lease.epoch.0 + u64::from(is_take));
+                prop_assert!(after.checkpoint >= lease.checkpoint, "{:?} went back", change);
+                prop_assert!(lease.start_at.is_none() || after.start_at == lease.start_at);
+                prop_assert!(lease.children.iter().all(|child| after.children.contains(child)));
+                if lease.is_complete() {
+                    prop_assert!(!is_take && after.is_complete());
+                }
+                if after.is_complete() {
+                    prop_assert!(after.writer().is_none());
+                }
+                if lease.writer().is_none() {
+                    prop_assert!(is_take, "{:?} without a holder", change);
+                }
+                prop_assert_eq!(&after.key, &lease.key);
+                lease = after;
+            }
+        }
+
+        #[test]
+        fn a_write_succeeds_only_on_the_row_it_was_computed_from(one in worker(), other in worker(), second in change()) {
+            let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: one }).unwrap();
+            let taken = apply(&held, &Change::Take { worker: other }).unwrap();
+            prop_assert!(!holds(second.guard(), &held, &taken));
+            prop_assert!(holds(second.guard(), &held, &held));
+        }
+    }
+
+    #[test]
+    fn a_hand_off_leaves_the_old_holder_the_right_to_write_and_release_passes_it_on() {
+        let [old, new] = ["old", "new"].map(|id| WorkerId::parse(id).unwrap());
+        let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: old.clone() }).unwrap();
+        let handing = Lease { owner: Some(new.clone()), checkpoint_owner: Some(old.clone()), ..held.clone() };
+        assert!(holds(Guard::Writer, &held, &handing), "the counter is untouched, the old holder still writes");
+        assert!(!holds(Guard::Owners, &held, &handing));
+        assert_eq!(handing.writer(), Some(&old));
+        let passed = apply(&handing, &Change::Release).unwrap();
+        assert_eq!((passed.owner, passed.checkpoint_owner), (Some(new), None));
+    }
+
+    #[test]
+    fn owner_switches_count_other_workers_until_a_checkpoint() {
+        let take =
+            |lease: &Lease, id: &str| apply(lease, &Change::Take { worker: WorkerId::parse(id).unwrap() }).unwrap();
+        let mut lease = take(&fresh(Checkpoint::TrimHorizon), "a");
+        lease = take(&take(&lease, "a"), "b");
+        assert_eq!(lease.owner_switches_since_checkpoint, 1);
+        let to = Checkpoint::parse("7", 0).unwrap();
+        lease = apply(&lease, &Change::Checkpoint { to }).unwrap();
+        assert_eq!(lease.owner_switches_since_checkpoint, 0);
+    }
+}

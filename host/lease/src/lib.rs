@@ -1,0 +1,29 @@
+//! Leases: which worker processes which shard, how far it is, and who may still write.
+//!
+//! A [`Coordinator`] takes a worker's share of the leases in a [`store::Store`], renews them, and hands each to the
+//! user as a [`HeldLease`]. A held lease's [`Fence`] says at every moment whether it is still held; all writes to it go
+//! through one writer. The rules are pure: [`change`] (what a write does), [`observer`] (what has expired),
+//! [`assignment`] (what to take).
+
+pub mod assignment;
+pub mod change;
+mod clock;
+mod coordinator;
+mod fence;
+mod held;
+mod lease;
+mod metrics;
+pub mod observer;
+mod options;
+mod recorder;
+pub mod store;
+mod writer;
+
+pub use clock::{Clock, Moment, SystemClock, TokioClock};
+pub use coordinator::{Coordinator, Event, Handle, ShardSource};
+pub use fence::{Fence, Lost};
+pub use held::HeldLease;
+pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
+pub use metrics::Metrics;
+pub use options::{Invalid as InvalidOptions, Options};
+pub use writer::Error;

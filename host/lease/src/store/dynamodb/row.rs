@@ -1,0 +1,203 @@
+//! Rows to leases and back.
+
+use std::str::FromStr;
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_record::{Checkpoint, HashKey, HashKeyRange, ShardId};
+
+use super::Item;
+use super::schema;
+use crate::lease::sorted;
+use crate::store::InvalidRow;
+use crate::{Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
+
+/// What is wrong with which attribute.
+type Problem = (&'static str, String);
+
+/// Reads a row. `None`: it is something else than a lease.
+pub(super) fn read(item: &Item) -> Result<Option<Lease>, InvalidRow> {
+    match text(item, schema::ENTITY_TYPE) {
+        Ok(None) => {}
+        Ok(Some(entity)) if entity == schema::ENTITY_TYPE_LEASE => {}
+        Ok(Some(_)) | Err(_) => return Ok(None),
+    }
+    // The table's key is a text, so that only a row that was made up lacks it.
+    let key = text(item, schema::LEASE_KEY).ok().flatten().and_then(|key| LeaseKey::parse(key).ok());
+    let Some(key) = key else { return Ok(None) };
+    match read_lease(item, key.clone()) {
+        Ok(lease) => Ok(Some(lease)),
+        Err((attribute, problem)) => Err(InvalidRow { key, attribute, problem }),
+    }
+}
+
+fn read_lease(item: &Item, key: LeaseKey) -> Result<Lease, Problem> {
+    Ok(Lease {
+        key,
+        owner: worker(item, schema::LEASE_OWNER)?,
+        counter: number(item, schema::LEASE_COUNTER)?.ok_or_else(|| missing(schema::LEASE_COUNTER))?,
+        epoch: LeaseEpoch(number(item, schema::LEASE_EPOCH)?.unwrap_or(0)),
+        checkpoint: checkpoint(item)?,
+        start_at: number(item, schema::START_AT)?,
+        checkpoint_owner: worker(item, schema::CHECKPOINT_OWNER)?,
+        owner_switches_since_checkpoint: number(item, schema::OWNER_SWITCHES)?.unwrap_or(0),
+        parents: shards(item, schema::PARENTS)?,
+        children: shards(item, schema::CHILDREN)?,
+        range: range(item)?,
+    })
+}
+
+/// The row of a new lease.
+pub(super) fn create(lease: &NewLease) -> Item {
+    let lease = lease.clone().into_lease();
+    let mut item = Item::new();
+    let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
+    put(schema::LEASE_KEY, AttributeValue::S(lease.key.as_str().to_owned()));
+    put(schema::ENTITY_TYPE, AttributeValue::S(schema::ENTITY_TYPE_LEASE.to_owned()));
+    put(schema::LEASE_COUNTER, n(lease.counter));
+    put(schema::LEASE_EPOCH, n(lease.epoch.get()));
+    put(schema::CHECKPOINT, AttributeValue::S(lease.checkpoint.as_str().to_owned()));
+    put(schema::CHECKPOINT_SUB_SEQUENCE_NUMBER, n(lease.checkpoint.sub_sequence_number()));
+    put(schema::OWNER_SWITCHES, n(lease.owner_switches_since_checkpoint));
+    if let Some(at) = lease.start_at {
+        put(schema::START_AT, n(at));
+    }
+    // A set cannot be empty.
+    if !lease.parents.is_empty() {
+        put(schema::PARENTS, shard_set(&lease.parents));
+    }
+    if let Some(range) = lease.range {
+        put(schema::STARTING_HASH_KEY, AttributeValue::S(range.start.to_string()));
+        put(schema::ENDING_HASH_KEY, AttributeValue::S(range.end.to_string()));
+    }
+    item
+}
+
+pub(super) fn n(number: u64) -> AttributeValue {
+    AttributeValue::N(number.to_string())
+}
+
+pub(super) fn shard_set(shards: &[ShardId]) -> AttributeValue {
+    AttributeValue::Ss(shards.iter().map(ShardId::to_string).collect())
+}
+
+fn checkpoint(item: &Item) -> Result<Checkpoint, Problem> {
+    let checkpoint = text(item, schema::CHECKPOINT)?.ok_or_else(|| missing(schema::CHECKPOINT))?;
+    let sub_sequence_number = number(item, schema::CHECKPOINT_SUB_SEQUENCE_NUMBER)?.unwrap_or(0);
+    Checkpoint::parse(checkpoint, sub_sequence_number).map_err(|error| (schema::CHECKPOINT, error.to_string()))
+}
+
+fn worker(item: &Item, name: &'static str) -> Result<Option<WorkerId>, Problem> {
+    let parse = |text| WorkerId::parse(text).map_err(|error| (name, error.to_string()));
+    text(item, name)?.map(parse).transpose()
+}
+
+fn shards(item: &Item, name: &'static str) -> Result<Vec<ShardId>, Problem> {
+    let Some(value) = present(item, name) else { return Ok(Vec::new()) };
+    let Ok(texts) = value.as_ss() else { return Err((name, "is not a set of texts".to_owned())) };
+    let parsed: Result<Vec<_>, _> = texts.iter().map(|text| ShardId::parse(text)).collect();
+    parsed.map(sorted).map_err(|error| (name, error.to_string()))
+}
+
+fn range(item: &Item) -> Result<Option<HashKeyRange>, Problem> {
+    let parse = |name| {
+        let parse = |text| HashKey::from_str(text).map_err(|error| (name, error.to_string()));
+        text(item, name)?.map(parse).transpose()
+    };
+    Ok(match (parse(schema::STARTING_HASH_KEY)?, parse(schema::ENDING_HASH_KEY)?) {
+        (Some(start), Some(end)) => Some(HashKeyRange { start, end }),
+        _ => None,
+    })
+}
+
+fn text<'a>(item: &'a Item, name: &'static str) -> Result<Option<&'a str>, Problem> {
+    let Some(value) = present(item, name) else { return Ok(None) };
+    value.as_s().map(|text| Some(text.as_str())).map_err(|_| (name, "is not a text".to_owned()))
+}
+
+fn number(item: &Item, name: &'static str) -> Result<Option<u64>, Problem> {
+    let Some(value) = present(item, name) else { return Ok(None) };
+    let parsed = value.as_n().ok().and_then(|digits| digits.parse().ok());
+    parsed.map(Some).ok_or_else(|| (name, "is not a whole number from 0 to 2^64 - 1".to_owned()))
+}
+
+/// Some writers say NULL for what is not there.
+fn present<'a>(item: &'a Item, name: &str) -> Option<&'a AttributeValue> {
+    item.get(name).filter(|value| !value.is_null())
+}
+
+fn missing(name: &'static str) -> Problem {
+    (name, "is missing".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(text: &str) -> AttributeValue {
+        AttributeValue::S(text.to_owned())
+    }
+
+    fn item(attributes: &[(&str, AttributeValue)]) -> Item {
+        attributes.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+    }
+
+    fn kcl_row() -> Vec<(&'static str, AttributeValue)> {
+        vec![
+            ("leaseKey", s("shardId-000000000003")),
+            ("leaseOwner", s("w1")),
+            ("leaseCounter", n(29)),
+            ("checkpoint", s("49590338271490256608559692538361571095921575989136588898")),
+            ("checkpointSubSequenceNumber", n(2)),
+            ("ownerSwitchesSinceCheckpoint", n(1)),
+            ("parentShardId", AttributeValue::Ss(vec!["shardId-000000000002".into(), "shardId-000000000001".into()])),
+            ("startingHashKey", s("0")),
+            ("endingHashKey", s("340282366920938463463374607431768211455")),
+            ("throughputKBps", AttributeValue::N("2509.305094".to_owned())),
+            ("pendingCheckpoint", s("4959033827149025660855969253836157109592157598913658890")),
+        ]
+    }
+
+    #[test]
+    fn a_row_that_a_kcl_wrote_is_read_whole() {
+        let lease = read(&item(&kcl_row())).unwrap().unwrap();
+        assert_eq!(lease.owner.unwrap().as_str(), "w1");
+        assert_eq!((lease.counter, lease.epoch, lease.owner_switches_since_checkpoint), (29, LeaseEpoch(0), 1));
+        assert_eq!(lease.checkpoint.sub_sequence_number(), 2);
+        assert_eq!(
+            lease.parents.iter().map(ShardId::as_str).collect::<Vec<_>>(),
+            ["shardId-000000000001", "shardId-000000000002"]
+        );
+        assert_eq!(lease.range, Some(HashKeyRange::ALL));
+    }
+
+    #[test]
+    fn rows_of_other_kinds_are_no_leases() {
+        for entity in ["STREAM", "LEADER", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"] {
+            let row = item(&[("leaseKey", s("x")), ("entityType", s(entity))]);
+            assert_eq!(read(&row), Ok(None), "{entity}");
+        }
+        let mut row = item(&kcl_row());
+        row.insert("entityType".to_owned(), s("LEASE"));
+        assert!(read(&row).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_broken_row_names_its_key_and_the_attribute() {
+        for (attribute, value) in [
+            ("checkpoint", s("latest")),
+            ("leaseCounter", n(0)),
+            ("leaseCounter", AttributeValue::N("1.5".to_owned())),
+            ("parentShardId", s("shardId-000000000001")),
+            ("startingHashKey", s("-1")),
+        ] {
+            let mut row = item(&kcl_row());
+            let is_removed = value == n(0);
+            row.insert(attribute.to_owned(), value);
+            if is_removed {
+                row.remove(attribute);
+            }
+            let invalid = read(&row).unwrap_err();
+            assert_eq!((invalid.key.as_str(), invalid.attribute), ("shardId-000000000003", attribute));
+        }
+    }
+}

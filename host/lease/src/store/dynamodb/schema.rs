@@ -1,0 +1,24 @@
+//! The attributes of a lease row. All but the last two are the KCL's (3.5), with its names and types.
+
+pub(super) const LEASE_KEY: &str = "leaseKey";
+pub(super) const LEASE_OWNER: &str = "leaseOwner";
+pub(super) const LEASE_COUNTER: &str = "leaseCounter";
+pub(super) const CHECKPOINT: &str = "checkpoint";
+pub(super) const CHECKPOINT_SUB_SEQUENCE_NUMBER: &str = "checkpointSubSequenceNumber";
+pub(super) const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
+pub(super) const CHECKPOINT_OWNER: &str = "checkpointOwner";
+/// Singular, and a set.
+pub(super) const PARENTS: &str = "parentShardId";
+pub(super) const CHILDREN: &str = "childShardIds";
+pub(super) const STARTING_HASH_KEY: &str = "startingHashKey";
+pub(super) const ENDING_HASH_KEY: &str = "endingHashKey";
+/// What kind of row this is; missing means a lease.
+pub(super) const ENTITY_TYPE: &str = "entityType";
+pub(super) const ENTITY_TYPE_LEASE: &str = "LEASE";
+/// The fencing token (N), ours.
+pub(super) const LEASE_EPOCH: &str = "leaseEpoch";
+/// Milliseconds since 1970 (N), ours. The KCL reads a checkpoint `LATEST` and leaves this alone.
+pub(super) const START_AT: &str = "startAt";
+
+/// The index from owner to leases that the KCL 3 looks for.
+pub(super) const OWNER_INDEX: &str = "LeaseOwnerToLeaseKeyIndex";

@@ -1,0 +1,303 @@
+//! The one writer of a held lease.
+//!
+//! Renewals, checkpoints and the end of a lease share its counter, so they go through one place, one after another.
+//! It is also the only place that knows which of its writes may have been applied without an answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::time::timeout;
+
+use crate::change::{self, Change, Refused};
+use crate::fence::{Fence, Lost};
+use crate::recorder::Recorder;
+use crate::store::{self, Store};
+use crate::{Clock, Lease, LeaseEpoch, LeaseKey, Moment, WorkerId};
+
+/// How often one write is tried before its caller is told. More than one is needed only after a lost answer.
+const ATTEMPTS: usize = 4;
+/// Before a last write (release, completion) is tried again: at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
+
+/// Why a held lease was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It is not held any more: whatever was being done for the shard must stop.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+    /// The change does not apply: the caller's mistake.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The store failed; the lease is still held.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// What writers of one coordinator share.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) recorder: Recorder,
+    pub(crate) expiry: Duration,
+    pub(crate) write_timeout: Duration,
+    /// Bounds renewals at a time.
+    pub(crate) renewals: Arc<Semaphore>,
+}
+
+/// Writes one lease, from one take of it to its end.
+pub(crate) struct Writer {
+    key: LeaseKey,
+    worker: WorkerId,
+    fence: Fence,
+    surroundings: Surroundings,
+    /// The row as last written or read.
+    lease: watch::Sender<Arc<Lease>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// When the first of the writes was sent that were computed from the row as it is known, and of which it is not
+    /// known whether they were or will be applied. If the counter turns out to have moved, this is the earliest
+    /// moment at which others may have seen it move.
+    in_doubt: Option<Moment>,
+}
+
+/// What a row that was read again says about a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// It was applied.
+    Applied,
+    /// It was not, and the lease is still ours, as it stands in the row.
+    Ours,
+    /// The lease is not ours any more.
+    Lost(Lost),
+}
+
+// === impl Error ===
+
+impl Error {
+    /// Whether trying again later can help: the lease is held, the store had a bad moment.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_transient())
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    /// For a lease that was just taken by a request sent at `sent`.
+    pub(crate) fn new(lease: Lease, worker: WorkerId, sent: Moment, surroundings: Surroundings) -> Self {
+        Self {
+            key: lease.key.clone(),
+            worker,
+            fence: Fence::new(surroundings.clock.clone(), sent + surroundings.expiry),
+            surroundings,
+            lease: watch::Sender::new(Arc::new(lease)),
+            state: Mutex::new(State { in_doubt: None }),
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Arc<Lease> {
+        self.lease.borrow().clone()
+    }
+
+    pub(crate) fn epoch(&self) -> LeaseEpoch {
+        self.lease.borrow().epoch
+    }
+
+    pub(crate) fn fence(&self) -> &Fence {
+        &self.fence
+    }
+
+    pub(crate) fn surroundings(&self) -> &Surroundings {
+        &self.surroundings
+    }
+
+    /// When the last successful renewal was sent.
+    pub(crate) fn renewed_at(&self) -> Moment {
+        let deadline = self.fence.deadline().to_duration();
+        Moment::since_origin(deadline.saturating_sub(self.surroundings.expiry))
+    }
+
+    /// Whether another worker is waiting for this one to let go.
+    pub(crate) fn is_handing_off(&self) -> bool {
+        let lease = self.lease.borrow();
+        lease.checkpoint_owner.as_ref() == Some(&self.worker) && lease.owner.as_ref() != Some(&self.worker)
+    }
+
+    /// Renews, unless another write did so less than `fresh` ago.
+    pub(crate) async fn renew(&self, fresh: Duration) -> Result<(), Error> {
+        let mut state = self.state.lock().await;
+        if self.surroundings.clock.now().saturating_since(self.renewed_at()) < fresh {
+            return Ok(());
+        }
+        // Asked for with the lock in hand: a renewal that waits behind a checkpoint keeps no other from being sent.
+        let renewals = self.surroundings.renewals.clone();
+        let _permit = renewals.acquire_owned().await;
+        self.write_locked(&mut state, &Change::Renew).await
+    }
+
+    /// Applies a change, once.
+    pub(crate) async fn write(&self, change: &Change) -> Result<(), Error> {
+        let mut state = self.state.lock().await;
+        self.write_locked(&mut state, change).await
+    }
+
+    /// Applies a change that nothing follows, for as long as the lease is held.
+    pub(crate) async fn write_last(&self, change: &Change) -> Result<(), Error> {
+        let (mut backoff, longest) = BACKOFF;
+        loop {
+            match self.write(change).await {
+                Err(error) if error.is_transient() => {}
+                result => return result,
+            }
+            tokio::time::sleep(backoff).await;
+            backoff = longest.min(backoff * 2);
+        }
+    }
+
+    /// Lets go. The fence is closed first: the next holder may start the moment the row is written.
+    pub(crate) async fn release(&self) -> Result<(), Error> {
+        match self.write_last(&Change::Release).await {
+            // Whoever took it in between, it is let go.
+            Ok(()) | Err(Error::Lost(Lost::Completed | Lost::Taken { .. } | Lost::Evicted | Lost::Deleted)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn write_locked(&self, state: &mut State, change: &Change) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS {
+            let known = self.lease();
+            if self.is_done(&known, change) {
+                return Ok(());
+            }
+            self.may_send(change)?;
+            let predicted = change::apply(&known, change)?;
+            let sent = self.surroundings.clock.now();
+            // Noted before sending: the caller may be dropped while it waits for the answer.
+            let doubt_before = state.in_doubt;
+            state.in_doubt.get_or_insert(sent);
+            let write = self.surroundings.store.write(&known, change);
+            let answer = timeout(self.surroundings.write_timeout, write).await;
+            let current = match answer {
+                Ok(Ok(row)) => {
+                    self.recorder().wrote(change.name(), "ok");
+                    state.in_doubt = None;
+                    self.written(row, Some(sent));
+                    return Ok(());
+                }
+                Err(_) | Ok(Err(store::Error::Unknown { .. })) => {
+                    self.recorder().wrote(change.name(), "unknown");
+                    None
+                }
+                Ok(Err(error)) => {
+                    self.recorder().wrote(change.name(), error.name());
+                    state.in_doubt = doubt_before;
+                    match error {
+                        store::Error::Conflict { current, .. } => current,
+                        store::Error::Refused { refused, .. } => return Err(Error::Refused(refused)),
+                        error => return Err(Error::Store(error)),
+                    }
+                }
+            };
+            let row = match current {
+                Some(row) => Some(*row),
+                None => self.read_again().await?,
+            };
+            match judge(&known, &predicted, row.as_ref()) {
+                Verdict::Applied => {
+                    let earliest = state.in_doubt.take();
+                    self.written(row.unwrap_or(predicted), earliest);
+                    return Ok(());
+                }
+                Verdict::Ours => {
+                    let Some(row) = row else { continue };
+                    if row.counter != known.counter {
+                        // Whatever is still on its way was computed from the old counter, and comes to nothing.
+                        state.in_doubt = None;
+                    }
+                    self.lease.send_replace(Arc::new(row));
+                }
+                Verdict::Lost(lost) => {
+                    self.fence.trip(lost.clone());
+                    return Err(Error::Lost(lost));
+                }
+            }
+        }
+        let source = Box::new(ManyAttempts);
+        Err(Error::Store(store::Error::Unavailable { table: "of leases".to_owned(), source }))
+    }
+
+    /// Whether an end that is asked for has been reached before.
+    fn is_done(&self, known: &Lease, change: &Change) -> bool {
+        match change {
+            Change::Complete { .. } => known.is_complete(),
+            Change::Release => known.writer() != Some(&self.worker),
+            _ => false,
+        }
+    }
+
+    /// Whether a request may be sent at this moment: the invariant "fenced".
+    fn may_send(&self, change: &Change) -> Result<(), Lost> {
+        match self.fence.check() {
+            Err(Lost::Released) if *change == Change::Release => {
+                let is_held = self.surroundings.clock.now() < self.fence.deadline();
+                if is_held { Ok(()) } else { Err(Lost::Expired) }
+            }
+            result => result,
+        }
+    }
+
+    fn written(&self, row: Lease, sent: Option<Moment>) {
+        if row.is_complete() {
+            self.fence.trip(Lost::Completed);
+        } else if row.writer() != Some(&self.worker) {
+            self.fence.trip(Lost::Released);
+        } else if let Some(sent) = sent {
+            self.fence.extend(sent + self.surroundings.expiry);
+        }
+        self.lease.send_replace(Arc::new(row));
+    }
+
+    async fn read_again(&self) -> Result<Option<Lease>, store::Error> {
+        match timeout(self.surroundings.write_timeout, self.surroundings.store.get(&self.key)).await {
+            Ok(row) => row,
+            Err(elapsed) => Err(store::Error::Unavailable { table: "of leases".to_owned(), source: Box::new(elapsed) }),
+        }
+    }
+
+    fn recorder(&self) -> &Recorder {
+        &self.surroundings.recorder
+    }
+}
+
+/// A row that moves under every attempt is no race any more, but somebody who uses our worker id.
+#[derive(Debug, thiserror::Error)]
+#[error("{ATTEMPTS} attempts in a row met a row that had moved")]
+struct ManyAttempts;
+
+/// What a row says about a write that would have made `predicted` of `known`, after a lost answer or a conflict.
+///
+/// One epoch has one holder, and only it moves the counter: a row of the same epoch and holder was written by us.
+fn judge(known: &Lease, predicted: &Lease, row: Option<&Lease>) -> Verdict {
+    let Some(row) = row else { return Verdict::Lost(Lost::Deleted) };
+    let same_writer = row.epoch == predicted.epoch && row.writer() == predicted.writer();
+    let same_content = row.checkpoint == predicted.checkpoint
+        && row.start_at == predicted.start_at
+        && predicted.children.iter().all(|child| row.children.contains(child));
+    if row.counter == predicted.counter && same_writer && same_content {
+        return Verdict::Applied;
+    }
+    if row.epoch == known.epoch && row.writer() == known.writer() {
+        return Verdict::Ours;
+    }
+    if row.is_complete() {
+        return Verdict::Lost(Lost::Completed);
+    }
+    match row.writer() {
+        Some(worker) => Verdict::Lost(Lost::Taken { by: worker.clone() }),
+        None => Verdict::Lost(Lost::Evicted),
+    }
+}

@@ -1,0 +1,216 @@
+//! Seeded runs of several workers on one table under random faults: the promises hold at every moment.
+//!
+//! `SEED=17 cargo test --release -p shardmill-lease --test simulation` repeats one run.
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use shardmill_lease::change::Change;
+use shardmill_lease::store::memory::{Applied, Call, Fault, Memory};
+use shardmill_lease::{Event, Fence, HeldLease, LeaseKey};
+use shardmill_record::Checkpoint;
+use support::{Shards, Worker, options, position, shard};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+const SHARDS: usize = 6;
+const RUN: Duration = Duration::from_secs(600);
+/// After this, nothing fails any more, and everything must get done.
+const FAULTS: Duration = Duration::from_secs(300);
+/// A shard is done at this position.
+const LAST: u64 = 40;
+
+type Fences = Arc<Mutex<HashMap<LeaseKey, Vec<Fence>>>>;
+
+fn faults(seed: u64, started: Instant) -> impl Fn(&Call<'_>) -> Fault + Send + Sync {
+    let random = Mutex::new(SmallRng::seed_from_u64(seed));
+    move |_| {
+        if started.elapsed() > FAULTS {
+            return Fault::None;
+        }
+        let mut random = random.lock().unwrap();
+        let time = Duration::from_millis(random.random_range(1..6000));
+        match random.random_range(0..100) {
+            0..70 => Fault::Delay(time / 60),
+            70..76 => Fault::Delay(time),
+            76..82 => Fault::Throttle,
+            82..88 => Fault::LoseRequest,
+            88..94 => Fault::LoseAnswer,
+            94..99 => Fault::ArriveLate(time * 2),
+            _ => Fault::None,
+        }
+    }
+}
+
+/// What a user does with a lease: works, checkpoints, completes it at the end, now and then lets it go.
+async fn work(held: HeldLease, fences: Fences, seed: u64) {
+    let mut random = SmallRng::seed_from_u64(seed);
+    let (lease, fence) = (held.lease(), held.fence());
+    fences.lock().unwrap().entry(lease.key.clone()).or_default().push(fence.clone());
+    let done = |checkpoint: &Checkpoint| {
+        checkpoint.position().map_or(0, |position| position.sequence_number.as_str().parse().unwrap())
+    };
+    let mut at: u64 = done(&lease.checkpoint);
+    loop {
+        tokio::select! {
+            () = sleep(Duration::from_millis(random.random_range(100..4000))) => {}
+            () = held.draining() => {}
+            _ = fence.lost() => return,
+        }
+        if held.is_draining() || random.random_bool(0.02) {
+            let _ = held.release().await;
+            return;
+        }
+        if at >= LAST {
+            let index: usize = lease.key.as_str().trim_start_matches("shardId-").parse().unwrap();
+            let child = shard(index + 100, &[index]);
+            let children = if index < SHARDS { vec![child] } else { Vec::new() };
+            match held.complete(&children).await {
+                Ok(()) => return,
+                Err(error) => assert!(error.is_transient() || fence.check().is_err(), "{error}"),
+            }
+            continue;
+        }
+        at += 1;
+        match held.checkpoint(position(at)).await {
+            Ok(()) => {}
+            Err(error) => assert!(error.is_transient() || fence.check().is_err(), "{error}"),
+        }
+    }
+}
+
+/// One worker's life: works, is killed, drained or frozen, and comes back.
+async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u64) {
+    let started = Instant::now();
+    let mut random = SmallRng::seed_from_u64(seed);
+    for life in 0.. {
+        let store = table.with_faults(faults(random.random(), started));
+        // Half of the workers keep their id over a restart.
+        let name = if id.is_multiple_of(2) { format!("w{id}") } else { format!("w{id}-{life}") };
+        let mut worker = Worker::start_with(options(&name), &store, &shards, random.random());
+        let mut tasks = JoinSet::new();
+        let is_last = started.elapsed() > FAULTS;
+        let lifetime = if is_last { RUN } else { Duration::from_secs(random.random_range(5..90)) };
+        let end = sleep(lifetime);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                () = &mut end => break,
+                event = worker.events.recv() => match event {
+                    Some(Event::Held(held)) => {
+                        tasks.spawn(work(held, fences.clone(), random.random()));
+                    }
+                    Some(event) => panic!("{event:?}"),
+                    None => break,
+                },
+                Some(done) = tasks.join_next() => done.unwrap(),
+            }
+        }
+        match random.random_range(0..3) {
+            0 => {
+                // Renewals stop, and the tasks run on as if nothing had happened.
+                worker.kill().await;
+                tasks.detach_all();
+            }
+            1 => {
+                worker.drain.cancel();
+                while let Some(Event::Held(held)) = worker.events.recv().await {
+                    drop(held);
+                }
+                while let Some(done) = tasks.join_next().await {
+                    done.unwrap();
+                }
+                worker.running.await.unwrap().unwrap();
+            }
+            _ => {
+                worker.clock.jump(Duration::from_secs(random.random_range(1..30)));
+                sleep(Duration::from_secs(15)).await;
+                worker.kill().await;
+                tasks.abort_all();
+            }
+        }
+        sleep(Duration::from_secs(random.random_range(0..5))).await;
+    }
+}
+
+/// "fenced": at no moment are two holders sure of one lease.
+fn check_fences(fences: &Fences, at: Duration) {
+    for (key, fences) in fences.lock().unwrap().iter_mut() {
+        fences.retain(|fence| fence.check().is_ok());
+        assert!(fences.len() <= 1, "{key} has {} valid fences after {at:?}", fences.len());
+    }
+}
+
+/// "monotonic", and the epoch's and counter's rules, on what was really written.
+fn check_history(history: &[Applied]) {
+    for applied in history {
+        let Applied { change, before: Some(before), after: Some(after) } = applied else { continue };
+        assert!(after.checkpoint >= before.checkpoint, "{applied:?}");
+        assert!(after.counter > before.counter, "{applied:?}");
+        let is_take = matches!(change, Some(Change::Take { .. }));
+        assert_eq!(after.epoch.get(), before.epoch.get() + u64::from(is_take), "{applied:?}");
+        assert!(!before.is_complete(), "{applied:?}");
+    }
+}
+
+/// "parents-first": a child is taken only when its parent is done.
+fn check_parents(history: &[Applied], done: &mut HashMap<LeaseKey, bool>) {
+    for applied in history {
+        let Some(after) = &applied.after else { continue };
+        if matches!(applied.change, Some(Change::Take { .. })) {
+            for parent in after.parent_keys() {
+                assert_eq!(done.get(&parent), Some(&true), "{applied:?}");
+            }
+        }
+        done.insert(after.key.clone(), after.is_complete());
+    }
+}
+
+async fn run(seed: u64) {
+    let table = Memory::recording();
+    let shards = Shards::numbered(SHARDS);
+    let fences = Fences::default();
+    let mut random = SmallRng::seed_from_u64(seed);
+    let mut workers = JoinSet::new();
+    for id in 0..3 {
+        workers.spawn(live(id, table.clone(), shards.clone(), fences.clone(), random.random()));
+    }
+    let started = Instant::now();
+    let mut done = HashMap::new();
+    let mut takes = 0;
+    while started.elapsed() < RUN {
+        sleep(Duration::from_millis(20)).await;
+        if let Some(ended) = workers.try_join_next() {
+            ended.expect("a worker failed");
+        }
+        check_fences(&fences, started.elapsed());
+        let history = table.take_history();
+        check_history(&history);
+        check_parents(&history, &mut done);
+        takes += history.iter().filter(|applied| matches!(applied.change, Some(Change::Take { .. }))).count();
+    }
+    let rows = table.rows();
+    assert_eq!(rows.len(), SHARDS * 2, "every shard and its child");
+    let open: Vec<_> = rows.iter().filter(|row| !row.is_complete()).collect();
+    assert!(open.is_empty(), "not done: {open:?}");
+    assert!(takes > SHARDS * 2, "leases changed hands");
+}
+
+#[test]
+fn promises_hold_under_faults() {
+    let named = std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"));
+    let seeds = named.map_or(0..40, |seed: u64| seed..seed + 1);
+    for seed in seeds {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(seed))));
+        if let Err(panic) = result {
+            eprintln!("failed with SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}

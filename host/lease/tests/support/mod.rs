@@ -1,0 +1,131 @@
+//! Workers in one process, on paused time and one table in memory.
+#![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use shardmill_lease::store::memory::Memory;
+use shardmill_lease::{
+    Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, ShardSource,
+    TokioClock, WorkerId,
+};
+use shardmill_record::{Checkpoint, ShardId};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// A stream with these leases.
+#[derive(Clone)]
+pub struct Shards(pub Arc<Vec<NewLease>>);
+
+/// Tokio's clock, but a suspension can be put in.
+pub struct JumpingClock {
+    inner: TokioClock,
+    ahead_ms: AtomicU64,
+}
+
+pub struct Worker {
+    pub handle: Handle,
+    pub events: mpsc::Receiver<Event>,
+    pub drain: CancellationToken,
+    pub running: JoinHandle<Result<(), shardmill_lease::store::Error>>,
+    pub clock: Arc<JumpingClock>,
+}
+
+impl Shards {
+    pub fn numbered(count: usize) -> Self {
+        Self::new((0..count).map(|index| shard(index, &[])).collect())
+    }
+
+    pub fn new(leases: Vec<NewLease>) -> Self {
+        Self(Arc::new(leases))
+    }
+}
+
+#[async_trait]
+impl ShardSource for Shards {
+    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+        let is_missing = |new: &&NewLease| !leases.iter().any(|lease| lease.key == new.key);
+        Ok(self.0.iter().filter(is_missing).cloned().collect())
+    }
+}
+
+impl JumpingClock {
+    pub fn jump(&self, time: Duration) {
+        self.ahead_ms.fetch_add(u64::try_from(time.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for JumpingClock {
+    fn now(&self) -> Moment {
+        self.inner.now() + Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
+    }
+}
+
+pub fn shard_id(index: usize) -> ShardId {
+    ShardId::parse(&format!("shardId-{index:012}")).unwrap()
+}
+
+pub fn key(index: usize) -> LeaseKey {
+    LeaseKey::of_shard(&shard_id(index))
+}
+
+pub fn shard(index: usize, parents: &[usize]) -> NewLease {
+    NewLease {
+        key: key(index),
+        checkpoint: Checkpoint::TrimHorizon,
+        start_at: None,
+        parents: parents.iter().map(|parent| shard_id(*parent)).collect(),
+        range: None,
+    }
+}
+
+pub fn position(number: u64) -> Checkpoint {
+    Checkpoint::parse(&number.to_string(), 0).unwrap()
+}
+
+pub fn options(id: &str) -> Options {
+    Options::new("orders", WorkerId::parse(id).unwrap())
+}
+
+impl Worker {
+    pub fn start(id: &str, store: &Memory, shards: &Shards, seed: u64) -> Self {
+        Self::start_with(options(id), store, shards, seed)
+    }
+
+    pub fn start_with(options: Options, store: &Memory, shards: &Shards, seed: u64) -> Self {
+        let clock = Arc::new(JumpingClock { inner: TokioClock::default(), ahead_ms: AtomicU64::new(0) });
+        let store = Arc::new(store.clone());
+        let source = Arc::new(shards.clone());
+        let (coordinator, handle, events) =
+            Coordinator::new(options, store, clock.clone(), source, Metrics::default(), seed).unwrap();
+        let drain = CancellationToken::new();
+        let running = tokio::spawn(coordinator.run(drain.clone()));
+        Self { handle, events, drain, running, clock }
+    }
+
+    /// The next lease.
+    pub async fn held(&mut self) -> HeldLease {
+        let event = tokio::time::timeout(Duration::from_secs(120), self.events.recv()).await;
+        match event.expect("a lease within two minutes").expect("the coordinator runs") {
+            Event::Held(held) => held,
+            event => panic!("{event:?}"),
+        }
+    }
+
+    pub async fn held_many(&mut self, count: usize) -> Vec<HeldLease> {
+        let mut leases = Vec::new();
+        while leases.len() < count {
+            leases.push(self.held().await);
+        }
+        leases
+    }
+
+    /// The process dies: nothing is sent any more.
+    pub async fn kill(self) {
+        self.running.abort();
+        let _ = self.running.await;
+    }
+}

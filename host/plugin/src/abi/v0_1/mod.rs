@@ -1,0 +1,164 @@
+//! Version 0.1 of the contract.
+
+mod bindings;
+mod columns;
+mod convert;
+mod imports;
+
+use shardmill_record::Batch;
+use wasmtime::component::types::ComponentItem;
+use wasmtime::component::{ComponentNamedList, Instance, InstancePre, Lift, Linker, Lower};
+use wasmtime::{Result, Store};
+
+use self::bindings::exports::shardmill::processor::{batch, columnar, hooks};
+use self::bindings::shardmill::processor::types;
+use super::{Event, Returned};
+use crate::host::Host;
+use crate::interface::Contract;
+use crate::{Form, HookOutcome, Outcome, ShardContext};
+
+/// Where a component's exports are.
+#[derive(Clone)]
+pub(crate) struct Indices {
+    process: ProcessIndices,
+    hooks: Option<hooks::GuestIndices>,
+}
+
+#[derive(Clone)]
+enum ProcessIndices {
+    Rows(batch::GuestIndices),
+    Columnar(columnar::GuestIndices),
+}
+
+/// One instance's exports.
+pub(crate) struct Exports {
+    process: Process,
+    hooks: Option<hooks::Guest>,
+}
+
+enum Process {
+    Rows(batch::Guest),
+    Columnar(columnar::Guest),
+}
+
+/// What guests of this version may import.
+pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
+    imports::link(linker)
+}
+
+// === impl Indices ===
+
+impl Indices {
+    /// Finds the exports, and checks their types.
+    pub(crate) fn find(pre: &InstancePre<Host>, contract: Contract) -> Result<Self> {
+        let process = match contract.form {
+            Form::Rows => {
+                type Params<'a> = (types::ShardContext<'a>, &'a [batch::UserRecord<'a>]);
+                type Returned = (std::result::Result<batch::Outcome, types::ProcessError>,);
+                check_type::<Params<'_>, Returned>(pre, "shardmill:processor/batch@0.1.0")?;
+                ProcessIndices::Rows(batch::GuestIndices::new(pre)?)
+            }
+            Form::Columnar => {
+                type Params<'a> = (types::ShardContext<'a>, columnar::RecordColumns<'a>);
+                type Returned = (std::result::Result<columnar::Outcome, types::ProcessError>,);
+                check_type::<Params<'_>, Returned>(pre, "shardmill:processor/columnar@0.1.0")?;
+                ProcessIndices::Columnar(columnar::GuestIndices::new(pre)?)
+            }
+        };
+        let hooks = if contract.hooks { Some(hooks::GuestIndices::new(pre)?) } else { None };
+        Ok(Self { process, hooks })
+    }
+
+    pub(crate) fn load(&self, store: &mut Store<Host>, instance: &Instance) -> Result<Exports> {
+        let process = match &self.process {
+            ProcessIndices::Rows(indices) => Process::Rows(indices.load(&mut *store, instance)?),
+            ProcessIndices::Columnar(indices) => Process::Columnar(indices.load(&mut *store, instance)?),
+        };
+        let hooks = match &self.hooks {
+            Some(indices) => Some(indices.load(&mut *store, instance)?),
+            None => None,
+        };
+        Ok(Exports { process, hooks })
+    }
+}
+
+/// Whether `process-batch` has the contract's types, before there is an instance: the name alone does not tell.
+fn check_type<Params, Returned>(pre: &InstancePre<Host>, interface: &str) -> Result<()>
+where
+    Params: ComponentNamedList + Lower,
+    Returned: ComponentNamedList + Lift,
+{
+    let exports = pre.component();
+    let found = exports.get_export_index(None, interface);
+    let function = found.and_then(|interface| exports.get_export(Some(&interface), "process-batch"));
+    let Some((ComponentItem::ComponentFunc(function), _)) = function else {
+        wasmtime::bail!("{interface} has no function `process-batch`");
+    };
+    let typed = function.typecheck::<Params, Returned>(&pre.instance_type());
+    typed.map_err(|error| error.context(format!("`process-batch` of {interface} has other types than the contract's")))
+}
+
+// === impl Exports ===
+
+impl Exports {
+    pub(crate) fn has_hooks(&self) -> bool {
+        self.hooks.is_some()
+    }
+
+    pub(crate) async fn init(&self, store: &mut Store<Host>, config: &str) -> Result<std::result::Result<(), String>> {
+        match &self.process {
+            Process::Rows(guest) => guest.call_init(store, config).await,
+            Process::Columnar(guest) => guest.call_init(store, config).await,
+        }
+    }
+
+    pub(crate) async fn process_batch(
+        &self,
+        store: &mut Store<Host>,
+        shard: &ShardContext,
+        records: &Batch,
+    ) -> Result<Returned<Outcome>> {
+        let context = convert::shard_context(shard);
+        match &self.process {
+            Process::Rows(guest) => {
+                let returned = guest.call_process_batch(store, context, &convert::rows(records)).await?;
+                Ok(returned.map(convert::rows_outcome).map_err(convert::process_error))
+            }
+            Process::Columnar(guest) => {
+                let returned = guest.call_process_batch(store, context, convert::columns(records)).await?;
+                Ok(returned.map(columns::outcome).map_err(convert::process_error))
+            }
+        }
+    }
+
+    /// Tells the guest of an event; nothing happens if it has no hooks.
+    pub(crate) async fn hook(
+        &self,
+        store: &mut Store<Host>,
+        id: u64,
+        shard: &ShardContext,
+        event: Event<'_>,
+    ) -> Result<Returned<HookOutcome>> {
+        let Some(guest) = &self.hooks else { return Ok(Ok(Ok(HookOutcome::default()))) };
+        let context = convert::shard_context(shard);
+        let returned = match event {
+            Event::Assigned => guest.call_assigned(store, id, context).await?,
+            Event::Revoked { time_left_ms } => guest.call_revoked(store, id, context, time_left_ms).await?,
+            Event::ShardEnded => guest.call_shard_ended(store, id, context).await?,
+            Event::Idle => guest.call_idle(store, id, context).await?,
+            Event::GivenUp(records) => {
+                let records: Vec<_> = records.iter().map(convert::given_up_record).collect();
+                guest.call_given_up(store, id, context, &records).await?
+            }
+        };
+        Ok(returned.map(convert::hook_outcome).map_err(convert::process_error))
+    }
+
+    /// Tells the guest that its instance ends; nothing happens if it has no hooks.
+    pub(crate) async fn shutdown(&self, store: &mut Store<Host>) -> Result<std::result::Result<(), String>> {
+        match &self.hooks {
+            Some(guest) => guest.call_shutdown(store).await,
+            None => Ok(Ok(())),
+        }
+    }
+}

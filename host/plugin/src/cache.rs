@@ -1,0 +1,303 @@
+//! Compiled code on disk: compiling a Python or JavaScript guest takes seconds, loading it milliseconds.
+//!
+//! Whoever can write such a file can run native code as this process, so nothing is read that anybody else could have
+//! written: the directory and each file must belong to this user and be writable by nobody else, and a file must carry
+//! the digest of its contents, which a torn write or a failing disk does not leave. A guest's file, on the other hand,
+//! is always WebAssembly: compiled code that somebody hands over is never accepted.
+
+use std::fs::{DirBuilder, File};
+use std::hash::{Hash, Hasher};
+use std::io::{Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, renameat, statat, unlinkat};
+use sha2::{Digest as _, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use crate::Digest;
+
+const MAGIC: &[u8; 16] = b"shardmill-code-1";
+const HEADER_BYTES: usize = MAGIC.len() + 32;
+/// Files that are kept; the oldest go first.
+const FILES: usize = 64;
+
+/// The directory of compiled code, if there is one that can be trusted.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    directory: Option<Directory>,
+}
+
+#[derive(Debug)]
+struct Directory {
+    path: PathBuf,
+    /// Everything is opened relative to the directory that was checked, even if another takes its name.
+    handle: OwnedFd,
+    /// The digest of all that compiled code depends on besides the guest: version, machine, settings.
+    compatibility: [u8; 32],
+    has_warned: AtomicBool,
+    temporary: AtomicU64,
+}
+
+// === impl Cache ===
+
+impl Cache {
+    pub(crate) fn none() -> Self {
+        Self { directory: None }
+    }
+
+    /// Makes the directory if there is none. What cannot be trusted or used is a warning, and no cache.
+    pub(crate) fn open(path: &Path, engine: &Engine) -> Self {
+        let directory = Directory::open(path, engine)
+            .inspect_err(|reason| {
+                tracing::warn!(directory = %path.display(), reason, "compiled guests are not cached: each start compiles");
+            })
+            .ok();
+        Self { directory }
+    }
+
+    #[allow(unsafe_code, reason = "there is no other way to load compiled code")]
+    pub(crate) fn load(&self, engine: &Engine, guest: &Digest) -> Option<Component> {
+        let directory = self.directory.as_ref()?;
+        let bytes = directory.read(guest)?;
+        // SAFETY: these bytes were written by `store`, from a component that an engine of the same compatibility
+        // compiled: they were read from a file that this user alone can write, in a directory that this user alone can
+        // write, and their digest, which covers guest and compatibility too, is the one written with them. They are in
+        // memory of this process since before the check, so nobody can change them after it.
+        match unsafe { Component::deserialize(engine, &bytes[HEADER_BYTES..]) } {
+            Ok(component) => Some(component),
+            Err(error) => {
+                tracing::debug!(guest = %guest, %error, "compiled code is not for this engine");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn store(&self, guest: &Digest, component: &Component) {
+        let Some(directory) = &self.directory else { return };
+        let written = component.serialize().map_err(|error| error.to_string());
+        let written = written.and_then(|code| directory.write(guest, &code).map_err(|error| error.to_string()));
+        match written {
+            Ok(()) => directory.prune(),
+            Err(reason) if !directory.has_warned.swap(true, Ordering::Relaxed) => tracing::warn!(
+                directory = %directory.path.display(),
+                reason,
+                "compiled code cannot be kept: the next start compiles again",
+            ),
+            Err(_) => {}
+        }
+    }
+}
+
+// === impl Directory ===
+
+impl Directory {
+    fn open(path: &Path, engine: &Engine) -> Result<Self, String> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| format!("the directory cannot be made: {error}"))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = open(path, flags, Mode::empty()).map_err(|error| format!("it cannot be opened: {error}"))?;
+        let stat = fstat(&handle).map_err(|error| error.to_string())?;
+        if !is_ours_alone(&stat) {
+            return Err("it belongs to somebody else or others can write it: `chmod 700` it, or name another".into());
+        }
+        let mut hasher = Sha256Hasher(Sha256::new());
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        let compatibility = hasher.0.finalize().into();
+        let (has_warned, temporary) = (AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Self { path: path.to_owned(), handle, compatibility, has_warned, temporary })
+    }
+
+    fn name(&self, guest: &Digest) -> String {
+        let compatibility = &Digest::of(&self.compatibility).to_string()[..16];
+        format!("{guest}-{compatibility}.code")
+    }
+
+    fn digest(&self, guest: &Digest, code: &[u8]) -> [u8; 32] {
+        let hash = Sha256::new().chain_update(guest.as_bytes()).chain_update(self.compatibility);
+        hash.chain_update(code).finalize().into()
+    }
+
+    /// The whole file, once it is known to be as it was written.
+    fn read(&self, guest: &Digest) -> Option<Vec<u8>> {
+        let name = self.name(guest);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = openat(&self.handle, &name, flags, Mode::empty()).ok()?;
+        let stat = fstat(&file).ok()?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_ours_alone(&stat) {
+            tracing::warn!(directory = %self.path.display(), name, "compiled code that others could have written is not used");
+            return None;
+        }
+        let mut bytes = Vec::new();
+        File::from(file).read_to_end(&mut bytes).ok()?;
+        let (header, code) = bytes.split_at_checked(HEADER_BYTES)?;
+        let (magic, digest) = header.split_at(MAGIC.len());
+        if magic != MAGIC || digest != self.digest(guest, code) {
+            tracing::warn!(directory = %self.path.display(), name, "compiled code is damaged and is not used");
+            return None;
+        }
+        Some(bytes)
+    }
+
+    /// Under its name the file is complete or not there at all.
+    fn write(&self, guest: &Digest, code: &[u8]) -> std::io::Result<()> {
+        let number = self.temporary.fetch_add(1, Ordering::Relaxed);
+        let temporary = format!(".{}-{number}.tmp", std::process::id());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Left by a process that had the same id and was killed.
+        let _ = unlinkat(&self.handle, &temporary, AtFlags::empty());
+        let mut file = File::from(openat(&self.handle, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
+        let written = file
+            .write_all(MAGIC)
+            .and_then(|()| file.write_all(&self.digest(guest, code)))
+            .and_then(|()| file.write_all(code))
+            .and_then(|()| Ok(renameat(&self.handle, &temporary, &self.handle, self.name(guest))?));
+        if written.is_err() {
+            let _ = unlinkat(&self.handle, &temporary, AtFlags::empty());
+        }
+        written
+    }
+
+    /// Keeps the newest files; what cannot be removed stays.
+    fn prune(&self) {
+        let Ok(entries) = Dir::read_from(&self.handle) else { return };
+        let mut files: Vec<_> = entries
+            .filter_map(|entry| {
+                let name = entry.ok()?.file_name().to_owned();
+                if !name.to_bytes().ends_with(b".code") {
+                    return None;
+                }
+                let stat = statat(&self.handle, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+                Some(((stat.st_mtime, stat.st_mtime_nsec), name))
+            })
+            .collect();
+        files.sort_by(|left, right| right.cmp(left));
+        for (_, name) in files.iter().skip(FILES) {
+            let _ = unlinkat(&self.handle, name, AtFlags::empty());
+        }
+    }
+}
+
+fn is_ours_alone(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0
+}
+
+/// The standard hashers do not promise the same result in another process.
+struct Sha256Hasher(Sha256);
+
+impl Hasher for Sha256Hasher {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        let digest: [u8; 32] = self.0.clone().finalize().into();
+        u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    /// The smallest component there is.
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    fn stored(path: &Path) -> (Engine, Cache, Digest, PathBuf) {
+        let engine = Engine::default();
+        let cache = Cache::open(path, &engine);
+        let guest = Digest::of(EMPTY);
+        cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+        let file = cache.directory.as_ref().map(|directory| path.join(directory.name(&guest))).unwrap_or_default();
+        (engine, cache, guest, file)
+    }
+
+    #[test]
+    fn what_was_stored_is_loaded_by_the_next_process() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("a/b");
+        let (engine, cache, guest, file) = stored(&path);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(cache.load(&engine, &guest).is_some());
+        let next = Engine::default();
+        assert!(Cache::open(&path, &next).load(&next, &guest).is_some());
+        assert!(cache.load(&engine, &Digest::of(b"another")).is_none());
+    }
+
+    #[test]
+    fn a_file_that_is_not_as_it_was_written_is_never_deserialised() {
+        let home = tempfile::tempdir().unwrap();
+        let (engine, cache, guest, file) = stored(&home.path().join("cache"));
+        let whole = fs::read(&file).unwrap();
+        for length in [0, 1, HEADER_BYTES - 1, HEADER_BYTES, whole.len() / 2, whole.len() - 1] {
+            fs::write(&file, &whole[..length]).unwrap();
+            assert!(cache.load(&engine, &guest).is_none(), "cut to {length}");
+        }
+        for place in [0, MAGIC.len(), HEADER_BYTES, whole.len() - 1] {
+            let mut altered = whole.clone();
+            altered[place] ^= 1;
+            fs::write(&file, &altered).unwrap();
+            assert!(cache.load(&engine, &guest).is_none(), "altered at {place}");
+        }
+        // The code of one guest under the name of another.
+        let other = Digest::of(b"another");
+        let directory = cache.directory.as_ref().unwrap();
+        fs::write(directory.path.join(directory.name(&other)), &whole).unwrap();
+        fs::set_permissions(directory.path.join(directory.name(&other)), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(cache.load(&engine, &other).is_none());
+        fs::write(&file, &whole).unwrap();
+        assert!(cache.load(&engine, &guest).is_some());
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_not_used() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("cache");
+        let (engine, cache, guest, file) = stored(&path);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o620)).unwrap();
+        assert!(cache.load(&engine, &guest).is_none());
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let elsewhere = home.path().join("elsewhere");
+        fs::rename(&file, &elsewhere).unwrap();
+        symlink(&elsewhere, &file).unwrap();
+        assert!(cache.load(&engine, &guest).is_none());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
+        assert!(Cache::open(&path, &engine).directory.is_none());
+    }
+
+    #[test]
+    fn without_a_usable_directory_everything_still_works() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("file");
+        fs::write(&file, b"").unwrap();
+        let (engine, cache, guest, _) = stored(&file);
+        assert!(cache.load(&engine, &guest).is_none());
+        // The directory is removed while it is in use.
+        let path = home.path().join("cache");
+        let (engine, cache, guest, _) = stored(&path);
+        fs::remove_dir_all(&path).unwrap();
+        cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+        assert!(cache.directory.as_ref().unwrap().has_warned.load(Ordering::Relaxed));
+        assert!(cache.load(&engine, &guest).is_none());
+    }
+
+    #[test]
+    fn the_number_of_files_is_bounded() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("cache");
+        let cache = Cache::open(&path, &Engine::default());
+        let directory = cache.directory.as_ref().unwrap();
+        for number in 0..FILES + 5 {
+            directory.write(&Digest::of(&number.to_le_bytes()), b"code").unwrap();
+        }
+        directory.prune();
+        assert_eq!(fs::read_dir(&path).unwrap().count(), FILES);
+    }
+}

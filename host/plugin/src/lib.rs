@@ -1,0 +1,46 @@
+//! The room that runs guests: WebAssembly components that process batches of records.
+//!
+//! [`Runtime`] holds what all guests share: the compiler, its cache of compiled code, and the clock that interrupts
+//! them. It loads a [`Module`], which a [`Plugin`] ties to one processor's configuration, limits and grants. A plugin
+//! makes [`Instance`]s, kept in a [`Pool`], and an instance turns a batch and its [`ShardContext`] into an [`Outcome`],
+//! which [`Outcome::settle`] checks as a whole before anything of it is carried out.
+//!
+//! A guest is contained: its memory, its time, what it hands the host, what it logs and what it measures are all
+//! bounded by [`Limits`], and it reaches only what its [`Grants`] name. After a trap, a timeout or a cancelled call its
+//! instance is gone.
+
+mod abi;
+mod cache;
+mod digest;
+mod failure;
+mod guest_log;
+mod guest_metrics;
+mod host;
+mod instance;
+mod interface;
+mod limiter;
+mod limits;
+pub mod metrics;
+pub mod module;
+mod outcome;
+pub mod plugin;
+mod pool;
+pub mod runtime;
+mod settle;
+mod stdio;
+mod wasi;
+
+pub use digest::Digest;
+pub use failure::{Failure, Timeout, Trap};
+pub use guest_metrics::GuestMetrics;
+pub use instance::Instance;
+pub use limits::{Grants, Limits, OutcomeLimits};
+pub use metrics::Metrics;
+pub use module::{Abi, Form, Module};
+pub use outcome::{
+    Cause, Done, FailedRecord, GivenUpRecord, HookOutcome, Outcome, Output, ProcessError, ShardContext, SkippedRecord,
+};
+pub use plugin::{Plugin, Settings};
+pub use pool::{Pool, Pooled};
+pub use runtime::{Runtime, RuntimeOptions};
+pub use settle::{InvalidOutcome, Settled, SettledHook, Verdict};

@@ -1,0 +1,84 @@
+use std::time::Duration;
+
+/// What a guest may use. All of it is per instance, but for the log's rate and the metrics, which are per processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of all linear memories and tables of an instance together. Default 64 MiB.
+    pub memory_bytes: usize,
+    /// How long one `process-batch` may take, waiting included. Default 60 s.
+    pub batch_timeout: Duration,
+    /// How long one hook may take; `revoked` has the time that is left instead. Default 10 s.
+    pub hook_timeout: Duration,
+    /// How long making an instance and its `init` may take. Default 30 s.
+    pub start_timeout: Duration,
+    /// How long one call may compute, in steps of [`crate::runtime::TICK`]. A guest that computes gives way to other
+    /// tasks at each step. Default 30 s.
+    pub cpu_time: Duration,
+    /// Bytes that a guest may hand the host in one call or one outcome, counted as the host keeps them. Default 32 MiB.
+    pub outcome_bytes: usize,
+    /// What the outputs of one outcome may be.
+    pub outcome: OutcomeLimits,
+    /// Lines that a processor may log a second, on average and at once. Default 200.
+    pub log_lines_per_second: u32,
+    /// Bytes of one line with its fields; the rest is cut off. Default 4 KiB.
+    pub log_line_bytes: usize,
+    /// Time series that a processor may make in the host's metrics. Default 1000.
+    pub metric_series: usize,
+}
+
+/// What the outputs of one outcome may be, checked by [`crate::Outcome::settle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutcomeLimits {
+    /// How many. Default 100,000.
+    pub outputs: usize,
+    /// Bytes of all partition keys and payloads together. Default 32 MiB.
+    pub bytes: usize,
+    /// Bytes of one record's partition key and payload together. Default 1 MiB, Kinesis' own limit where a stream has
+    /// not been given a higher one.
+    pub record_bytes: usize,
+}
+
+/// What of WASI 0.2 a guest may import, beyond what every guest has: standard output and error (to the log), an empty
+/// standard input, no arguments, no environment and no files. Networking is never granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grants {
+    /// `wasi:clocks`: the time of day, a monotonic clock, and waiting. Default true.
+    pub clocks: bool,
+    /// `wasi:random`. Default true.
+    pub random: bool,
+}
+
+// === impl Limits ===
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            batch_timeout: Duration::from_secs(60),
+            hook_timeout: Duration::from_secs(10),
+            start_timeout: Duration::from_secs(30),
+            cpu_time: Duration::from_secs(30),
+            outcome_bytes: 32 << 20,
+            outcome: OutcomeLimits::default(),
+            log_lines_per_second: 200,
+            log_line_bytes: 4 << 10,
+            metric_series: 1000,
+        }
+    }
+}
+
+// === impl OutcomeLimits ===
+
+impl Default for OutcomeLimits {
+    fn default() -> Self {
+        Self { outputs: 100_000, bytes: 32 << 20, record_bytes: 1 << 20 }
+    }
+}
+
+// === impl Grants ===
+
+impl Default for Grants {
+    fn default() -> Self {
+        Self { clocks: true, random: true }
+    }
+}

@@ -1,0 +1,244 @@
+//! A guest that has been loaded: its interface is known, its code is compiled.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wasmtime::component::Component;
+
+use crate::interface::{CONTRACT_VERSION, Contract, Interface, NoContract, Unreadable};
+use crate::{Digest, Grants};
+
+/// A guest that has been loaded. Cheap to clone.
+#[derive(Clone)]
+pub struct Module(Arc<Inner>);
+
+struct Inner {
+    name: String,
+    digest: Digest,
+    contract: Contract,
+    interface: Interface,
+    size: usize,
+    component: Component,
+}
+
+/// The version of the contract that a guest was built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Abi {
+    /// `shardmill:processor@0.1`.
+    V0_1,
+}
+
+/// How a guest takes its batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// One value a record: the interface `batch`.
+    Rows,
+    /// One value a column: the interface `columnar`.
+    Columnar,
+}
+
+/// Why a file cannot be loaded as a guest.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are something else, compiled code included.
+    #[error("{name} is not WebAssembly: a component is expected, as `cargo build --target wasm32-wasip2` writes it")]
+    NotWasm {
+        /// The guest's name.
+        name: String,
+    },
+    /// The bytes are a module without the component model's wrapping.
+    #[error(
+        "{name} is a core module, not a component: build it for wasm32-wasip2, or wrap a module that was built with \
+         the contract's bindings with `wasm-tools component new`"
+    )]
+    CoreModule {
+        /// The guest's name.
+        name: String,
+    },
+    /// The bytes begin as WebAssembly and do not go on so.
+    #[error("{name} is not valid WebAssembly: {reason}")]
+    Broken {
+        /// The guest's name.
+        name: String,
+        /// What is wrong, and where.
+        reason: String,
+    },
+    /// The component is made for another host.
+    #[error(
+        "{name} is not a processor: it exports {exports}; expected is shardmill:processor/batch@{CONTRACT_VERSION} or \
+         shardmill:processor/columnar@{CONTRACT_VERSION}"
+    )]
+    OtherWorld {
+        /// The guest's name.
+        name: String,
+        /// What it exports.
+        exports: Names,
+    },
+    /// The component is made for another version of the contract.
+    #[error(
+        "{name} exports {found}, and this host runs version {CONTRACT_VERSION}: rebuild the guest with the contract of \
+         this version, or run it with the host that it was built for"
+    )]
+    OtherVersion {
+        /// The guest's name.
+        name: String,
+        /// The export.
+        found: String,
+    },
+    /// The component does not say which form it wants.
+    #[error("{name} exports both shardmill:processor/batch and shardmill:processor/columnar: export one of them")]
+    BothForms {
+        /// The guest's name.
+        name: String,
+    },
+    /// The component wants what it cannot have.
+    #[error("{name} imports what it is not granted: {imports}")]
+    NotGranted {
+        /// The guest's name.
+        name: String,
+        /// The imports, each with the reason.
+        imports: Names,
+    },
+    /// The code does not compile, or its types are not the contract's.
+    #[error("{name} cannot be loaded: {reason}")]
+    Compile {
+        /// The guest's name.
+        name: String,
+        /// What the compiler says.
+        reason: String,
+    },
+}
+
+/// Names in an error, one after another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names(pub Vec<String>);
+
+// === impl Module ===
+
+impl Module {
+    /// Looks at a file's bytes without compiling them.
+    pub(crate) fn check(name: &str, bytes: &[u8]) -> Result<(Interface, Contract), Error> {
+        let owned = || name.to_owned();
+        let interface = Interface::read(bytes).map_err(|unreadable| match unreadable {
+            Unreadable::NotWasm => Error::NotWasm { name: owned() },
+            Unreadable::CoreModule => Error::CoreModule { name: owned() },
+            Unreadable::Broken(reason) => Error::Broken { name: owned(), reason },
+        })?;
+        let contract = interface.contract().map_err(|reason| match reason {
+            NoContract::OtherWorld => Error::OtherWorld { name: owned(), exports: Names(interface.exports.clone()) },
+            NoContract::OtherVersion(found) => Error::OtherVersion { name: owned(), found },
+            NoContract::BothForms => Error::BothForms { name: owned() },
+        })?;
+        granted(name, &interface, &Grants { clocks: true, random: true })?;
+        Ok((interface, contract))
+    }
+
+    pub(crate) fn new(
+        name: String,
+        digest: Digest,
+        (interface, contract): (Interface, Contract),
+        size: usize,
+        component: Component,
+    ) -> Self {
+        Self(Arc::new(Inner { name, digest, contract, interface, size, component }))
+    }
+
+    /// What the configuration or the command line calls it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// The digest of its bytes.
+    pub fn digest(&self) -> Digest {
+        self.0.digest
+    }
+
+    /// The version of the contract.
+    pub fn abi(&self) -> Abi {
+        self.0.contract.abi
+    }
+
+    /// How it takes its batches.
+    pub fn form(&self) -> Form {
+        self.0.contract.form
+    }
+
+    /// Whether it has hooks.
+    pub fn hooks(&self) -> bool {
+        self.0.contract.hooks
+    }
+
+    /// What it imports, in its own order.
+    pub fn imports(&self) -> &[String] {
+        &self.0.interface.imports
+    }
+
+    /// What it exports, in its own order.
+    pub fn exports(&self) -> &[String] {
+        &self.0.interface.exports
+    }
+
+    /// Bytes of the component, uncompiled.
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    pub(crate) fn contract(&self) -> Contract {
+        self.0.contract
+    }
+
+    pub(crate) fn component(&self) -> &Component {
+        &self.0.component
+    }
+
+    /// Whether these grants cover the imports.
+    pub(crate) fn check_grants(&self, grants: &Grants) -> Result<(), Error> {
+        granted(&self.0.name, &self.0.interface, grants)
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Module({}, {})", self.0.name, self.0.digest)
+    }
+}
+
+fn granted(name: &str, interface: &Interface, grants: &Grants) -> Result<(), Error> {
+    let imports = interface.not_granted(grants);
+    if imports.is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotGranted { name: name.to_owned(), imports: Names(imports) })
+}
+
+// === impl Abi ===
+
+impl fmt::Display for Abi {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V0_1 => formatter.write_str("shardmill:processor@0.1"),
+        }
+    }
+}
+
+// === impl Form ===
+
+impl fmt::Display for Form {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Rows => "rows",
+            Self::Columnar => "columnar",
+        })
+    }
+}
+
+// === impl Names ===
+
+impl fmt::Display for Names {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return formatter.write_str("nothing");
+        }
+        formatter.write_str(&self.0.join(", "))
+    }
+}

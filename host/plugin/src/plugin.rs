@@ -1,0 +1,140 @@
+//! One processor's guest: a module with its configuration, limits and grants.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::time::{Instant, timeout};
+use wasmtime::component::{InstancePre, Linker};
+
+use crate::abi;
+use crate::guest_log::{Budget, GuestLog};
+use crate::host::{Configuration, Host};
+use crate::metrics::ProcessorMetrics;
+use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
+
+/// What a configuration says of one processor's guest.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The processor's name.
+    pub processor: String,
+    /// What the guest gets as its configuration: an object; anything else counts as an empty one.
+    pub config: Value,
+    /// What it may use up.
+    pub limits: Limits,
+    /// What it may do.
+    pub grants: Grants,
+}
+
+/// Makes instances of one processor's guest. Cheap to clone.
+#[derive(Clone)]
+pub struct Plugin(Arc<Inner>);
+
+struct Inner {
+    runtime: Runtime,
+    module: Module,
+    pre: InstancePre<Host>,
+    indices: abi::Indices,
+    processor: Arc<str>,
+    configuration: Arc<Configuration>,
+    limits: Limits,
+    log_budget: Arc<Budget>,
+    metrics: ProcessorMetrics,
+}
+
+// === impl Plugin ===
+
+impl Plugin {
+    /// Ties a module to a processor.
+    ///
+    /// # Errors
+    /// If the module imports what this processor is not granted, or has other types than the contract.
+    pub fn new(runtime: &Runtime, module: Module, settings: Settings) -> Result<Self, module::Error> {
+        module.check_grants(&settings.grants)?;
+        let compile = |error: wasmtime::Error| module::Error::Compile {
+            name: module.name().to_owned(),
+            reason: format!("{error:#}"),
+        };
+        let mut linker = Linker::new(runtime.engine());
+        wasi::link(&mut linker, &settings.grants).map_err(compile)?;
+        abi::link(&mut linker).map_err(compile)?;
+        let pre = linker.instantiate_pre(module.component()).map_err(compile)?;
+        let indices = abi::Indices::find(&pre, module.contract()).map_err(compile)?;
+        let config = match settings.config {
+            Value::Object(table) => table,
+            _nothing => serde_json::Map::new(),
+        };
+        Ok(Self(Arc::new(Inner {
+            metrics: runtime.metrics().of_processor(&settings.processor),
+            log_budget: Arc::new(Budget::new(settings.limits.log_lines_per_second)),
+            processor: settings.processor.as_str().into(),
+            configuration: Arc::new(Configuration::new(config)),
+            limits: settings.limits,
+            runtime: runtime.clone(),
+            module,
+            pre,
+            indices,
+        })))
+    }
+
+    /// The module.
+    pub fn module(&self) -> &Module {
+        &self.0.module
+    }
+
+    /// What instances may use up.
+    pub fn limits(&self) -> &Limits {
+        &self.0.limits
+    }
+
+    /// The processor's name.
+    pub fn processor(&self) -> &str {
+        &self.0.processor
+    }
+
+    /// A pool of at most so many instances at once, at least 1.
+    pub fn pool(&self, instances: usize) -> Pool {
+        Pool::new(self.clone(), instances)
+    }
+
+    /// Makes an instance and runs its `init`.
+    ///
+    /// # Errors
+    /// If it does not start within its limits, or `init` refuses the configuration.
+    pub async fn instance(&self) -> Result<Instance, Failure> {
+        let Inner { runtime, pre, indices, processor, configuration, limits, log_budget, metrics, .. } = &*self.0;
+        let log = GuestLog::new(Arc::clone(processor), Arc::clone(log_budget), limits.log_line_bytes, metrics.clone());
+        let host = Host::new(Arc::clone(processor), Arc::clone(configuration), limits, log, metrics.clone());
+        let mut store = host.into_store(runtime.engine(), limits);
+        store.set_epoch_deadline(1);
+        let started = Instant::now();
+        let made = timeout(limits.start_timeout, async {
+            let instance = pre.instantiate_async(&mut store).await?;
+            indices.load(&mut store, &instance)
+        });
+        let exports = match made.await {
+            Ok(Ok(exports)) => Ok(exports),
+            Ok(Err(error)) => Err(match Instance::explain(&mut store, error, limits) {
+                // No guest has returned anything yet: the host itself could not make the instance.
+                Failure::InvalidOutcome(InvalidOutcome::Malformed(reason)) => {
+                    Failure::Host(format!("no instance of the guest can be made: {reason}"))
+                }
+                failure => failure,
+            }),
+            Err(_elapsed) => Err(Failure::Timeout(Timeout::Wall(limits.start_timeout))),
+        };
+        if exports.is_err() {
+            metrics.called("start", started.elapsed(), &exports);
+        }
+        let exports = exports?;
+        let mut instance = Instance::new(store, exports, self.clone(), metrics.clone());
+        instance.init(configuration.text()).await?;
+        Ok(instance)
+    }
+}
+
+impl fmt::Debug for Plugin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Plugin({}, {:?})", self.0.processor, self.0.module)
+    }
+}

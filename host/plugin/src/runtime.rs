@@ -1,0 +1,189 @@
+//! What all guests of a process share: the compiler, its cache, and the clock that interrupts them.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use wasmtime::component::Component;
+use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+
+use crate::cache::Cache;
+use crate::{Digest, Metrics, Module, module};
+
+/// How often a guest that computes is interrupted, to give way to other tasks or to be stopped.
+pub const TICK: Duration = Duration::from_millis(10);
+
+/// Core instances of one component on average; a Python guest has 38.
+const CORE_INSTANCES: u32 = 40;
+/// Memories and tables of one component on average.
+const MEMORIES: u32 = 2;
+const TABLES: u32 = 8;
+/// Entries of one table; compilers that put every function of a large program into one table need tens of thousands.
+const TABLE_ENTRIES: usize = 100_000;
+
+/// How a [`Runtime`] is made.
+#[derive(Debug, Clone)]
+pub struct RuntimeOptions {
+    /// Where compiled code is kept; without, every start compiles. The directory is made, for its owner alone.
+    pub cache_dir: Option<PathBuf>,
+    /// Instances that may exist at once, of all processors together. Default 256.
+    pub max_instances: u32,
+}
+
+/// What all guests of a process share. Cheap to clone.
+#[derive(Clone)]
+pub struct Runtime(Arc<Inner>);
+
+struct Inner {
+    engine: Engine,
+    cache: Cache,
+    metrics: Metrics,
+}
+
+/// Why there is no runtime.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The compiler does not work on this machine.
+    #[error("WebAssembly cannot be run on this machine: {0}")]
+    Engine(String),
+    /// The operating system gives no thread.
+    #[error("no thread for the clock that interrupts guests: {0}")]
+    Clock(String),
+}
+
+// === impl RuntimeOptions ===
+
+impl Default for RuntimeOptions {
+    fn default() -> Self {
+        Self { cache_dir: None, max_instances: 256 }
+    }
+}
+
+// === impl Runtime ===
+
+impl Runtime {
+    /// Makes the runtime and its clock, which ticks for as long as anything that was made with the runtime exists.
+    ///
+    /// # Errors
+    /// If code cannot be compiled or run here at all. A cache that cannot be used is a warning.
+    pub fn new(options: RuntimeOptions, metrics: Metrics) -> Result<Self, Error> {
+        let engine = engine(options.max_instances)?;
+        start_clock(engine.weak())?;
+        let cache = match &options.cache_dir {
+            Some(directory) => Cache::open(directory, &engine),
+            None => Cache::none(),
+        };
+        Ok(Self(Arc::new(Inner { engine, cache, metrics })))
+    }
+
+    /// Checks and compiles a component, or takes its compiled code from the cache. `name` is what errors call it.
+    ///
+    /// Compiling takes from milliseconds to seconds of one or more cores; it runs on a thread of its own.
+    ///
+    /// # Errors
+    /// If the bytes are not a component that fulfils the contract, or if it imports what this host never grants.
+    pub async fn load(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<Module, module::Error> {
+        let (runtime, owned, bytes) = (self.clone(), name.to_owned(), bytes.into());
+        let loading = tokio::task::spawn_blocking(move || runtime.load_blocking(&owned, &bytes));
+        loading.await.unwrap_or_else(|stopped| {
+            Err(module::Error::Compile { name: name.to_owned(), reason: stopped.to_string() })
+        })
+    }
+
+    fn load_blocking(&self, name: &str, bytes: &[u8]) -> Result<Module, module::Error> {
+        let started = Instant::now();
+        let checked = Module::check(name, bytes)?;
+        let digest = Digest::of(bytes);
+        let Inner { engine, cache, metrics } = &*self.0;
+        let cached = cache.load(engine, &digest);
+        let is_cached = cached.is_some();
+        let component = match cached {
+            Some(component) => component,
+            None => {
+                let compiled = Component::from_binary(engine, bytes);
+                let component = compiled
+                    .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
+                cache.store(&digest, &component);
+                component
+            }
+        };
+        metrics.loaded(started.elapsed(), is_cached);
+        Ok(Module::new(name.to_owned(), digest, checked, bytes.len(), component))
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.0.engine
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Runtime")
+    }
+}
+
+/// An engine whose instances come from a pool that is reserved once, as large as the address space allows: a pool for
+/// 256 instances reserves 2 TiB of it, which a limit on the process (`ulimit -v`) may refuse.
+fn engine(max_instances: u32) -> Result<Engine, Error> {
+    let most = max_instances.max(1);
+    for instances in [most, most.div_ceil(4), most.div_ceil(16)] {
+        match Engine::new(config().allocation_strategy(pool(instances))) {
+            Ok(engine) => {
+                if instances < most {
+                    tracing::warn!(
+                        instances,
+                        wanted = most,
+                        "the address space has room for fewer guest instances than configured: raise `ulimit -v`"
+                    );
+                }
+                return Ok(engine);
+            }
+            Err(error) => tracing::debug!(instances, %error, "no pool of this size"),
+        }
+    }
+    tracing::warn!("no pool of guest instances fits the address space: each is given its memory when it is made");
+    let strategy = InstanceAllocationStrategy::OnDemand;
+    Engine::new(config().allocation_strategy(strategy)).map_err(|error| Error::Engine(format!("{error:#}")))
+}
+
+fn config() -> Config {
+    let mut config = Config::new();
+    config.wasm_component_model(true).epoch_interruption(true);
+    config
+}
+
+fn pool(instances: u32) -> PoolingAllocationConfig {
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_stacks(instances)
+        .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
+        .total_memories(instances.saturating_mul(MEMORIES))
+        .total_tables(instances.saturating_mul(TABLES))
+        .max_core_instances_per_component(256)
+        .max_memories_per_component(instances.saturating_mul(MEMORIES).min(64))
+        .max_tables_per_component(instances.saturating_mul(TABLES).min(256))
+        .max_memories_per_module(8)
+        .max_tables_per_module(16)
+        .table_elements(TABLE_ENTRIES);
+    pool
+}
+
+/// Guests would never be interrupted without the clock, so it lives as long as any of them may run.
+fn start_clock(engine: EngineWeak) -> Result<(), Error> {
+    let clock = move || {
+        while let Some(engine) = engine.upgrade() {
+            engine.increment_epoch();
+            drop(engine);
+            thread::sleep(TICK);
+        }
+    };
+    let started = thread::Builder::new().name("guest-clock".to_owned()).spawn(clock);
+    started.map(drop).map_err(|error| Error::Clock(error.to_string()))
+}

@@ -1,0 +1,60 @@
+use wasmtime::component::{HasData, Linker, ResourceTable};
+use wasmtime_wasi::cli::{WasiCli, WasiCliView as _};
+use wasmtime_wasi::clocks::{WasiClocks, WasiClocksView as _};
+use wasmtime_wasi::filesystem::{WasiFilesystem, WasiFilesystemView as _};
+use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
+use wasmtime_wasi::random::{WasiRandom, WasiRandomView as _};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
+
+use crate::Grants;
+use crate::guest_log::{GuestLog, Source};
+use crate::host::Host;
+use crate::stdio::Capture;
+
+/// Random bytes that a guest may ask for at once: the host makes them before it copies them.
+const RANDOM_BYTES: u64 = 1 << 20;
+
+/// The context of one instance: no arguments, no environment, no files, no network, nothing to read.
+pub(crate) fn context(log: &GuestLog) -> WasiCtx {
+    WasiCtxBuilder::new()
+        .stdout(Capture::new(log.clone(), Source::Stdout))
+        .stderr(Capture::new(log.clone(), Source::Stderr))
+        .max_random_size(RANDOM_BYTES)
+        .build()
+}
+
+/// Links what of WASI 0.2 is granted and nothing else. Standard libraries import `cli`, `io` and `filesystem` whether
+/// they use them or not, so every guest has these, with nothing behind them but the log.
+pub(crate) fn link(linker: &mut Linker<Host>, grants: &Grants) -> wasmtime::Result<()> {
+    io::error::add_to_linker::<_, Table>(linker, |host| &mut host.table)?;
+    io::poll::add_to_linker::<_, Table>(linker, |host| &mut host.table)?;
+    io::streams::add_to_linker::<_, Table>(linker, |host| &mut host.table)?;
+    cli::environment::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::exit::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::stdin::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::stdout::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::stderr::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::terminal_input::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::terminal_output::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::terminal_stdin::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::terminal_stdout::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    cli::terminal_stderr::add_to_linker::<_, WasiCli>(linker, Host::cli)?;
+    filesystem::types::add_to_linker::<_, WasiFilesystem>(linker, Host::filesystem)?;
+    filesystem::preopens::add_to_linker::<_, WasiFilesystem>(linker, Host::filesystem)?;
+    if grants.clocks {
+        clocks::wall_clock::add_to_linker::<_, WasiClocks>(linker, Host::clocks)?;
+        clocks::monotonic_clock::add_to_linker::<_, WasiClocks>(linker, Host::clocks)?;
+    }
+    if grants.random {
+        random::random::add_to_linker::<_, WasiRandom>(linker, Host::random)?;
+        random::insecure::add_to_linker::<_, WasiRandom>(linker, Host::random)?;
+        random::insecure_seed::add_to_linker::<_, WasiRandom>(linker, Host::random)?;
+    }
+    Ok(())
+}
+
+struct Table;
+
+impl HasData for Table {
+    type Data<'a> = &'a mut ResourceTable;
+}

@@ -1,0 +1,7 @@
+//! Guests that were compiled from `tests/guests`, run by the whole room: what they may do, and what they may not.
+
+mod calls;
+mod containment;
+mod loading;
+mod speech;
+mod support;

@@ -1,0 +1,193 @@
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+use shardmill_plugin::{
+    Failure, Form, Grants, Instance, Limits, Metrics, Module, Outcome, Plugin, Runtime, RuntimeOptions, Settings,
+    ShardContext,
+};
+use shardmill_record::{Batch, BatchBuilder, Record, ShardId};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// The bytes of a guest that was built from `tests/guests`.
+pub(crate) fn guest(form: Form) -> Vec<u8> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guests/wasm32-wasip2/guest");
+    let directory = std::env::var_os("SHARDMILL_GUESTS").map_or_else(|| PathBuf::from(default), PathBuf::from);
+    let path = directory.join(format!("guest_{form}.wasm"));
+    std::fs::read(&path).unwrap_or_else(|error| {
+        panic!(
+            "{}: {error}. Build the guests first, for wasm32-wasip2 with the profile `guest`, or name their directory \
+             in SHARDMILL_GUESTS",
+            path.display()
+        )
+    })
+}
+
+/// A runtime and what it counts.
+pub(crate) struct World {
+    pub(crate) runtime: Runtime,
+    pub(crate) metrics: Metrics,
+    pub(crate) limits: Limits,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        // Guests are compiled once, not once a test.
+        let cache_dir = Some(PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guest-code")));
+        Self::with(RuntimeOptions { cache_dir, max_instances: 8 })
+    }
+
+    pub(crate) fn with(options: RuntimeOptions) -> Self {
+        let metrics = Metrics::default();
+        let runtime = Runtime::new(options, metrics.clone()).unwrap();
+        Self { runtime, metrics, limits: Limits::default() }
+    }
+
+    pub(crate) async fn module(&self, form: Form) -> Module {
+        self.runtime.load("guest", guest(form)).await.unwrap()
+    }
+
+    pub(crate) fn plugin(&self, module: &Module, config: Value) -> Plugin {
+        let (limits, grants) = (self.limits.clone(), Grants::default());
+        let settings = Settings { processor: "flights".into(), config, limits, grants };
+        Plugin::new(&self.runtime, module.clone(), settings).unwrap()
+    }
+
+    pub(crate) async fn instance(&self, form: Form, behaviour: &str) -> Instance {
+        let plugin = self.plugin(&self.module(form).await, json!({ "do": behaviour }));
+        plugin.instance().await.unwrap()
+    }
+
+    /// What a new instance makes of [`batch`], and whether it can go on.
+    pub(crate) async fn process(&self, form: Form, behaviour: &str) -> (Result<Outcome, Failure>, bool) {
+        let mut instance = self.instance(form, behaviour).await;
+        let result = instance.process_batch(&shard(), &batch()).await;
+        (result, instance.is_usable())
+    }
+}
+
+pub(crate) fn shard() -> ShardContext {
+    ShardContext {
+        application: "air".into(),
+        processor: "flights".into(),
+        stream: "departures".into(),
+        shard: ShardId::parse("shardId-000000000003").unwrap(),
+        worker: "worker-1".into(),
+        lease_epoch: 7,
+        attempt: 1,
+        millis_behind_latest: Some(1500),
+        last_batch: false,
+    }
+}
+
+pub(crate) fn record<'a>(sequence_number: &'a str, explicit_hash_key: Option<&'a str>, data: &'a [u8]) -> Record<'a> {
+    Record {
+        sequence_number,
+        sub_sequence_number: 2,
+        partition_key: "AA é",
+        explicit_hash_key,
+        approximate_arrival: 1_700_000_000_123,
+        data,
+    }
+}
+
+/// Four records.
+pub(crate) fn batch() -> Batch {
+    let mut builder = BatchBuilder::default();
+    builder.push(record("49590338271490256608559692538361571095921575989136588898", None, b"one"));
+    builder.push(record("49590338271490256608559692538361571095921575989136588899", Some("12"), b""));
+    builder.push(record("49590338271490256608559692538361571095921575989136588900", None, b"\xff\0three"));
+    builder.push(record("49590338271490256608559692538361571095921575989136588901", Some("0"), b"four"));
+    builder.build()
+}
+
+/// What one thread logs, as text.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Takes this thread's log from now on, from level `INFO` up.
+    pub(crate) fn capture() -> (Self, DefaultGuard) {
+        let log = Self::default();
+        let subscriber = tracing_subscriber::fmt().with_writer(log.clone()).with_ansi(false).without_time().finish();
+        (log, tracing::subscriber::set_default(subscriber))
+    }
+
+    /// The lines of guests.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains(" guest: ")).map(|line| line.trim().to_owned()).collect()
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A section of WebAssembly's binary format.
+pub(crate) fn section(id: u8, contents: &[u8]) -> Vec<u8> {
+    [&[id], leb(contents.len()).as_slice(), contents].concat()
+}
+
+pub(crate) fn leb(mut number: usize) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let low = (number & 0x7f) as u8;
+        number >>= 7;
+        if number == 0 {
+            bytes.push(low);
+            return bytes;
+        }
+        bytes.push(low | 0x80);
+    }
+}
+
+/// A component that imports and exports empty interfaces of these names.
+pub(crate) fn component(imports: &[&str], exports: &[&str]) -> Vec<u8> {
+    let name = |name: &str| [&[0], leb(name.len()).as_slice(), name.as_bytes()].concat();
+    let vector = |items: Vec<Vec<u8>>| [leb(items.len()), items.concat()].concat();
+    // An instance type without declarations, and one instance of nothing for each export.
+    let types = section(7, &[1, 0x42, 0]);
+    let imported = vector(imports.iter().map(|import| [name(import), vec![5, 0]].concat()).collect());
+    let instances = vector(exports.iter().map(|_| vec![1, 0]).collect());
+    let export =
+        |(index, export): (usize, &&str)| [name(export), vec![5], leb(imports.len() + index), vec![0]].concat();
+    let exported = vector(exports.iter().enumerate().map(export).collect());
+    [b"\0asm\x0d\0\x01\0".to_vec(), types, section(10, &imported), section(5, &instances), section(11, &exported)]
+        .concat()
+}
+
+/// A guest with one more core module, instantiated so many times after everything else.
+pub(crate) fn with_core_module(mut component: Vec<u8>, sections: &[Vec<u8>], instances: usize) -> Vec<u8> {
+    let modules =
+        wasmparser::Parser::new(0).parse_all(&component).fold((0, 0), |(depth, count), payload| {
+            match payload.unwrap() {
+                wasmparser::Payload::ModuleSection { .. } => (depth + 1, count + usize::from(depth == 0)),
+                wasmparser::Payload::ComponentSection { .. } => (depth + 1, count),
+                wasmparser::Payload::End(_) => (depth - 1, count),
+                _ => (depth, count),
+            }
+        });
+    let module = [b"\0asm\x01\0\0\0".to_vec(), sections.concat()].concat();
+    component.extend(section(1, &module));
+    let instance = [vec![0], leb(modules.1), vec![0]].concat();
+    component.extend(section(2, &[leb(instances), instance.repeat(instances)].concat()));
+    component
+}

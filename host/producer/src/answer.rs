@@ -1,0 +1,277 @@
+//! Sorts what the service says, and what happens in place of an answer, by what there is to do about it.
+
+use std::error::Error as StdError;
+use std::io;
+
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_kinesis::operation::put_records::PutRecordsOutput;
+use aws_sdk_kinesis::types::PutRecordsResultEntry;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use shardmill_record::{SequenceNumber, ShardId};
+
+use crate::plan::Outcome;
+
+/// Why a call, or one entry of it, did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: Kind,
+    /// A known code of the service or a word of our own, for metrics.
+    pub(crate) label: &'static str,
+    /// The service's code, or what is in its place.
+    pub(crate) code: String,
+    /// What the service said, or what happened.
+    pub(crate) reason: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing was done; it may be done later.
+    Refused,
+    /// Nobody knows whether it was done.
+    Unknown,
+    /// Nothing was done, nor will be until somebody has done this.
+    Operator(&'static str),
+}
+
+const CREDENTIALS: Kind = Kind::Operator("check the AWS credentials of this process, and its clock");
+const PERMISSION: Kind =
+    Kind::Operator("grant kinesis:PutRecords and kinesis:ListShards on the stream to this identity");
+const KMS: Kind = Kind::Operator(
+    "check that the stream's KMS key exists and is enabled, and that this identity has kms:GenerateDataKey on it",
+);
+const NOT_FOUND: Kind =
+    Kind::Operator("create the stream, or correct its name, its region or its account in the configuration");
+const REQUEST: Kind = Kind::Operator("check the producer's configuration and what answers at the endpoint");
+
+/// The codes that every AWS service shares, and those of Kinesis.
+const CODES: &[(&str, Kind)] = &[
+    ("ProvisionedThroughputExceededException", Kind::Refused),
+    ("LimitExceededException", Kind::Refused),
+    ("KMSThrottlingException", Kind::Refused),
+    ("Throttling", Kind::Refused),
+    ("ThrottlingException", Kind::Refused),
+    ("RequestLimitExceeded", Kind::Refused),
+    ("TooManyRequestsException", Kind::Refused),
+    ("SlowDown", Kind::Refused),
+    // The stream is being created or changed.
+    ("ResourceInUseException", Kind::Refused),
+    ("ExpiredNextTokenException", Kind::Refused),
+    // New credentials come by themselves.
+    ("ExpiredToken", Kind::Refused),
+    ("ExpiredTokenException", Kind::Refused),
+    ("RequestExpired", Kind::Refused),
+    ("RequestTimeout", Kind::Unknown),
+    ("RequestTimeoutException", Kind::Unknown),
+    ("InternalFailure", Kind::Unknown),
+    ("InternalFailureException", Kind::Unknown),
+    ("InternalServerError", Kind::Unknown),
+    ("ServiceUnavailable", Kind::Unknown),
+    ("ServiceUnavailableException", Kind::Unknown),
+    ("ResourceNotFoundException", NOT_FOUND),
+    ("AccessDeniedException", PERMISSION),
+    ("AccessDenied", PERMISSION),
+    ("KMSAccessDeniedException", KMS),
+    ("KMSDisabledException", KMS),
+    ("KMSInvalidStateException", KMS),
+    ("KMSNotFoundException", KMS),
+    ("KMSOptInRequired", KMS),
+    ("UnrecognizedClientException", CREDENTIALS),
+    ("InvalidClientTokenId", CREDENTIALS),
+    ("InvalidSignatureException", CREDENTIALS),
+    ("SignatureDoesNotMatch", CREDENTIALS),
+    ("IncompleteSignature", CREDENTIALS),
+    ("MissingAuthenticationToken", CREDENTIALS),
+    ("MissingAuthenticationTokenException", CREDENTIALS),
+    ("OptInRequired", CREDENTIALS),
+    ("InvalidArgumentException", REQUEST),
+    ("ValidationException", REQUEST),
+    ("SerializationException", REQUEST),
+    ("UnknownOperationException", REQUEST),
+];
+
+// === impl Failure ===
+
+impl Failure {
+    /// Of a whole call.
+    pub(crate) fn of_call<E>(error: &SdkError<E, HttpResponse>) -> Self
+    where
+        E: StdError + ProvideErrorMetadata + 'static,
+    {
+        if let SdkError::ServiceError(answer) = error {
+            let status = answer.raw().status().as_u16();
+            let refusal = answer.err();
+            let reason = refusal.message().map_or_else(|| format!("HTTP status {status}"), str::to_owned);
+            return Self::of_code(refusal.code(), status, reason);
+        }
+        let (kind, label) = match (find::<CredentialsError>(error), error) {
+            (Some(CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_)), _) => {
+                (Kind::Refused, "credentials")
+            }
+            (Some(_), _) => (CREDENTIALS, "credentials"),
+            (None, SdkError::ConstructionFailure(_)) => (REQUEST, "not-sent"),
+            (None, SdkError::TimeoutError(_)) => (Kind::Unknown, "timeout"),
+            (None, SdkError::DispatchFailure(failure)) if failure.is_timeout() => (Kind::Unknown, "timeout"),
+            (None, SdkError::ResponseError(_)) => (Kind::Unknown, "invalid-answer"),
+            // Where nobody listens nothing was stored.
+            _ if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
+                (Kind::Refused, "connection")
+            }
+            _ => (Kind::Unknown, "connection"),
+        };
+        Self { kind, label, code: label.to_owned(), reason: chain(error) }
+    }
+
+    /// An answer that cannot be right.
+    pub(crate) fn invalid_answer(reason: String) -> Self {
+        let label = "invalid-answer";
+        Self { kind: Kind::Unknown, label, code: label.to_owned(), reason }
+    }
+
+    fn of_code(code: Option<&str>, status: u16, reason: String) -> Self {
+        let code = code.unwrap_or_default();
+        let known = CODES.iter().find(|(name, _)| *name == code);
+        let (label, kind) = match (known, status) {
+            (Some((name, kind)), _) => (*name, *kind),
+            (None, 429) => ("other", Kind::Refused),
+            (None, 408 | 500..) => ("other", Kind::Unknown),
+            (None, _) => ("other", REQUEST),
+        };
+        let code = if code.is_empty() { format!("HTTP status {status}") } else { code.to_owned() };
+        Self { kind, label, code, reason }
+    }
+
+    /// What somebody has to do before it can succeed.
+    pub(crate) fn advice(&self) -> Option<&'static str> {
+        match self.kind {
+            Kind::Operator(advice) => Some(advice),
+            Kind::Refused | Kind::Unknown => None,
+        }
+    }
+
+    /// What it means for a Kinesis record that was in the call.
+    pub(crate) fn outcome(&self) -> Outcome {
+        match self.kind {
+            Kind::Refused | Kind::Operator(_) => Outcome::Failed,
+            Kind::Unknown => Outcome::Unknown,
+        }
+    }
+}
+
+/// One outcome for each entry of a request, with the reason where it is not stored. The whole call failed if the
+/// answer has another number of entries than the request.
+pub(crate) fn read(entries: usize, answer: &PutRecordsOutput) -> Result<Vec<(Outcome, Option<Failure>)>, Failure> {
+    if answer.records().len() != entries {
+        let reason = format!("{entries} records were sent, and {} results came back", answer.records().len());
+        return Err(Failure::invalid_answer(reason));
+    }
+    let outcome = |entry| match read_entry(entry) {
+        Ok(stored) => (stored, None),
+        Err(failure) => (failure.outcome(), Some(failure)),
+    };
+    Ok(answer.records().iter().map(outcome).collect())
+}
+
+fn read_entry(entry: &PutRecordsResultEntry) -> Result<Outcome, Failure> {
+    if let Some(code) = entry.error_code() {
+        let reason = entry.error_message().unwrap_or("no reason is given").to_owned();
+        let failure = Failure::of_code(Some(code), 500, reason);
+        // An entry that the service itself reports as failed is not stored.
+        let kind = if failure.kind == Kind::Unknown { Kind::Refused } else { failure.kind };
+        return Err(Failure { kind, ..failure });
+    }
+    let shard = ShardId::parse(entry.shard_id().unwrap_or_default())
+        .map_err(|error| Failure::invalid_answer(error.to_string()))?;
+    let sequence_number = SequenceNumber::parse(entry.sequence_number().unwrap_or_default())
+        .map_err(|error| Failure::invalid_answer(error.to_string()))?;
+    Ok(Outcome::Stored { shard, sequence_number })
+}
+
+/// The error and what caused it, as one line.
+fn chain(error: &(dyn StdError + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(error) = next {
+        let line = error.to_string();
+        if !text.ends_with(&line) {
+            text.push_str(": ");
+            text.push_str(&line);
+        }
+        next = error.source();
+    }
+    text
+}
+
+fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(shard: &str, sequence_number: &str) -> PutRecordsResultEntry {
+        PutRecordsResultEntry::builder().shard_id(shard).sequence_number(sequence_number).build()
+    }
+
+    fn refused(code: &str) -> PutRecordsResultEntry {
+        PutRecordsResultEntry::builder().error_code(code).build()
+    }
+
+    fn answer(entries: Vec<PutRecordsResultEntry>) -> PutRecordsOutput {
+        PutRecordsOutput::builder().set_records(Some(entries)).build().unwrap()
+    }
+
+    #[test]
+    fn each_entry_of_an_answer_has_its_own_outcome() {
+        let answer = answer(vec![
+            stored("shardId-000000000000", "49"),
+            refused("ProvisionedThroughputExceededException"),
+            refused("InternalFailure"),
+            refused("KMSDisabledException"),
+            refused("SomethingNew"),
+            stored("", "49"),
+            stored("shardId-000000000000", "x"),
+        ]);
+        let outcomes = read(7, &answer).unwrap();
+        let shard = ShardId::parse("shardId-000000000000").unwrap();
+        let sequence_number = SequenceNumber::parse("49").unwrap();
+        assert_eq!(outcomes[0], (Outcome::Stored { shard, sequence_number }, None));
+        for failed in &outcomes[1..5] {
+            assert_eq!(failed.0, Outcome::Failed);
+        }
+        assert_eq!(outcomes[5].0, Outcome::Unknown);
+        assert_eq!(outcomes[6].0, Outcome::Unknown);
+        let kinds: Vec<_> = outcomes.iter().filter_map(|(_, failure)| Some(failure.as_ref()?.kind)).collect();
+        use Kind::{Refused, Unknown};
+        assert_eq!(kinds, [Refused, Refused, KMS, Refused, Unknown, Unknown]);
+        assert_eq!(outcomes[4].1.as_ref().unwrap().label, "other");
+    }
+
+    #[test]
+    fn an_answer_with_too_few_or_too_many_entries_says_nothing() {
+        for count in [0, 2] {
+            let failure = read(count, &answer(vec![stored("shardId-000000000000", "49")])).unwrap_err();
+            assert_eq!((failure.outcome(), failure.label), (Outcome::Unknown, "invalid-answer"));
+        }
+    }
+
+    #[test]
+    fn a_code_that_is_not_known_is_sorted_by_the_status() {
+        let kind = |code, status| Failure::of_code(code, status, String::new()).kind;
+        assert_eq!(kind(Some("ResourceNotFoundException"), 400), NOT_FOUND);
+        assert_eq!(kind(Some("Throttling"), 400), Kind::Refused);
+        assert_eq!(kind(Some("SomethingNew"), 400), REQUEST);
+        assert_eq!(kind(None, 429), Kind::Refused);
+        assert_eq!(kind(None, 503), Kind::Unknown);
+        assert_eq!(Failure::of_code(None, 418, String::new()).code, "HTTP status 418");
+    }
+}

@@ -1,0 +1,70 @@
+use crate::Sent;
+use crate::plan::{MAX_PARTITION_KEY_CHARACTERS, MAX_RECORD_BYTES};
+
+/// The permit to send was withdrawn, because the lease on whose behalf it was given is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the permit to send was withdrawn")]
+pub struct Stopped;
+
+/// Which rule of PutRecords a user record breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRecord {
+    /// A partition key has 1 to 256 characters.
+    #[error("its partition key has {0} characters; 1 to {MAX_PARTITION_KEY_CHARACTERS} are allowed")]
+    PartitionKey(usize),
+    /// A Kinesis record has at most 1 MiB.
+    #[error("its partition key and its data have {0} bytes together; {MAX_RECORD_BYTES} are allowed")]
+    TooLarge(usize),
+}
+
+/// Why not every record is acknowledged. What was acknowledged stays stored; of the rest, what was in a request whose
+/// answer was lost may be stored too.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A record breaks a rule. Nothing was sent.
+    #[error("record {index} cannot be sent: {reason}")]
+    Refused {
+        /// Which record, from 0.
+        index: usize,
+        /// Which rule.
+        reason: InvalidRecord,
+    },
+    /// The service refuses, and will until somebody has mended something.
+    #[error("{operation} of stream `{stream}` is refused ({code}): {reason}; {advice}")]
+    Rejected {
+        /// The stream's name.
+        stream: String,
+        /// What was asked of the service.
+        operation: &'static str,
+        /// The service's code.
+        code: String,
+        /// What the service said.
+        reason: String,
+        /// What to do.
+        advice: &'static str,
+        /// For each record, in the order given, where it is stored if it is acknowledged.
+        sent: Vec<Option<Sent>>,
+    },
+    /// The permit was withdrawn. No request was started after that.
+    #[error("sending to stream `{stream}` was stopped: {source}")]
+    Stopped {
+        /// The stream's name.
+        stream: String,
+        /// Why.
+        source: Stopped,
+        /// For each record, in the order given, where it is stored if it is acknowledged.
+        sent: Vec<Option<Sent>>,
+    },
+}
+
+// === impl Error ===
+
+impl Error {
+    /// For each record, in the order given, where it is stored if it is acknowledged; empty if nothing was sent.
+    pub fn sent(&self) -> &[Option<Sent>] {
+        match self {
+            Self::Refused { .. } => &[],
+            Self::Rejected { sent, .. } | Self::Stopped { sent, .. } => sent,
+        }
+    }
+}

@@ -1,0 +1,217 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use aws_smithy_types::Blob;
+use aws_smithy_types::retry::RetryConfig;
+use aws_smithy_types::timeout::TimeoutConfig;
+use shardmill_record::UserRecord;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::answer::{self, Failure};
+use crate::backoff::Backoff;
+use crate::metrics::StreamMetrics;
+use crate::plan::{Next, Outcome, Plan, Request, Rules, Settled, validate};
+use crate::shard_cache::ShardCache;
+use crate::shard_map::ShardMap;
+use crate::{Error, Metrics, Options, Sent, Stopped};
+
+/// Whether another request may be started.
+type Permit<'a> = &'a (dyn Fn() -> Result<(), Stopped> + Send + Sync);
+
+/// Sends user records to one stream. Any number of tasks may use it at the same time; order is kept within each
+/// [`send`](Self::send), not between them.
+#[derive(Debug)]
+pub struct Producer {
+    client: Client,
+    stream: String,
+    rules: Rules,
+    backoff: Backoff,
+    shards: ShardCache,
+    metrics: StreamMetrics,
+    /// Whether the last request stored nothing, so that the log tells when that begins and ends.
+    failing: AtomicBool,
+}
+
+/// What one request brought.
+struct Answer {
+    /// One for each entry.
+    outcomes: Vec<Outcome>,
+    /// What somebody has to mend, and how.
+    refusal: Option<(Failure, &'static str)>,
+    /// Why something failed, for the log.
+    failure: Option<Failure>,
+}
+
+// === impl Producer ===
+
+impl Producer {
+    /// Takes the client's endpoint, credentials and connections. Its retries and timeouts are not used: an answer
+    /// that was lost must be seen here, because what is sent again may come twice. Nothing is called before the first
+    /// record is sent. `seed` is for the jitter of the back-off.
+    pub fn new(client: Client, stream: String, options: Options, metrics: Metrics, seed: u64) -> Self {
+        let timeouts = TimeoutConfig::builder()
+            .operation_timeout(options.request_timeout)
+            .operation_attempt_timeout(options.request_timeout)
+            .connect_timeout(options.request_timeout);
+        let config = client.config().to_builder();
+        let config = config.retry_config(RetryConfig::disabled()).timeout_config(timeouts.build()).build();
+        let client = Client::from_conf(config);
+        Self {
+            rules: Rules::new(&options),
+            backoff: Backoff::new(&options, seed),
+            shards: ShardCache::new(client.clone(), stream.clone()),
+            metrics: metrics.of_stream(&stream),
+            failing: AtomicBool::new(false),
+            client,
+            stream,
+        }
+    }
+
+    /// The stream's name.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+
+    /// Sends records, and comes back when the service has all of them: where each one is stored, in the order given.
+    ///
+    /// `permit` is asked before every request; once it refuses, none is started any more. Whatever may pass by itself
+    /// (throttling, lost answers, an unreachable endpoint) is tried again without end, with a back-off of each shard's
+    /// own. After a lost answer a record may be stored twice, even behind later ones of its key if the service was slow
+    /// to take the lost request in; PutRecords gives no means against that.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] before anything is sent if a record breaks a rule of PutRecords; [`Error::Rejected`] if the
+    /// service refuses for a reason that somebody has to mend; [`Error::Stopped`] if the permit was withdrawn.
+    ///
+    /// # Cancellation
+    /// If this is dropped, a request may be under way whose records get stored.
+    pub async fn send(&self, records: Vec<UserRecord>, permit: Permit<'_>) -> Result<Vec<Sent>, Error> {
+        for (index, record) in records.iter().enumerate() {
+            validate(record).map_err(|reason| Error::Refused { index, reason })?;
+        }
+        self.metrics.received(records.len());
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let map = self.first_map(records.len(), permit).await?;
+        let mut plan = Plan::new(records, self.rules, map);
+        loop {
+            match plan.next(Instant::now()) {
+                Next::Done => return Ok(plan.into_sent().into_iter().flatten().collect()),
+                Next::Wait(until) => sleep_until(until).await,
+                Next::Send(request) => {
+                    if let Err(source) = permit() {
+                        return Err(self.stopped(source, plan.into_sent()));
+                    }
+                    let answer = self.put(&request).await;
+                    let settled = self.settle(&mut plan, request, &answer).await;
+                    self.log(&answer, &settled);
+                    if let Some((failure, advice)) = answer.refusal {
+                        return Err(self.rejected("PutRecords", failure, advice, plan.into_sent()));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn first_map(&self, records: usize, permit: Permit<'_>) -> Result<Arc<ShardMap>, Error> {
+        let mut failures = 0;
+        loop {
+            permit().map_err(|source| self.stopped(source, vec![None; records]))?;
+            let failure = match self.shards.get().await {
+                Ok(map) => return Ok(map),
+                Err(failure) => failure,
+            };
+            self.metrics.error(failure.label);
+            if let Some(advice) = failure.advice() {
+                return Err(self.rejected("ListShards", failure, advice, vec![None; records]));
+            }
+            failures += 1;
+            self.log_failure(&failure);
+            sleep(self.backoff.delay(failures)).await;
+        }
+    }
+
+    async fn put(&self, request: &Request) -> Answer {
+        let mut entries = Vec::with_capacity(request.entries.len());
+        for entry in &request.entries {
+            let built = PutRecordsRequestEntry::builder()
+                .partition_key(&entry.partition_key)
+                .set_explicit_hash_key(entry.explicit_hash_key.map(|key| key.to_string()))
+                .data(Blob::new(entry.data.as_ref()))
+                .build();
+            entries.push(built.expect("partition key and data are all that it asks for"));
+        }
+        self.metrics.request(request);
+        let started = Instant::now();
+        let answer = self.client.put_records().stream_name(&self.stream).set_records(Some(entries)).send().await;
+        self.metrics.answer(started.elapsed());
+        let count = request.entries.len();
+        let read = answer.map_err(|error| Failure::of_call(&error)).and_then(|answer| answer::read(count, &answer));
+        match read {
+            Ok(entries) => {
+                let (outcomes, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
+                let failures: Vec<Failure> = failures.into_iter().flatten().collect();
+                for failure in &failures {
+                    self.metrics.error(failure.label);
+                }
+                let refusal = failures.iter().find_map(|failure| Some((failure.clone(), failure.advice()?)));
+                Answer { outcomes, refusal, failure: failures.into_iter().next() }
+            }
+            Err(failure) => {
+                self.metrics.error(failure.label);
+                let refusal = failure.advice().map(|advice| (failure.clone(), advice));
+                Answer { outcomes: vec![failure.outcome(); count], refusal, failure: Some(failure) }
+            }
+        }
+    }
+
+    async fn settle(&self, plan: &mut Plan, request: Request, answer: &Answer) -> Settled {
+        let mut map = Arc::clone(plan.map());
+        if plan.is_surprised(&request, &answer.outcomes) {
+            map = self.shards.refresh(&map).await;
+        }
+        let delay = |failures| self.backoff.delay(failures);
+        let settled = plan.settle(request, &answer.outcomes, &map, Instant::now(), delay);
+        self.metrics.settled(&settled);
+        settled
+    }
+
+    fn log(&self, answer: &Answer, settled: &Settled) {
+        if settled.acknowledged > 0 {
+            if self.failing.swap(false, Relaxed) {
+                tracing::info!(stream = self.stream, "records are stored again");
+            }
+        } else if let Some(failure) = &answer.failure {
+            self.log_failure(failure);
+        }
+    }
+
+    fn log_failure(&self, failure: &Failure) {
+        if !self.failing.swap(true, Relaxed) {
+            tracing::warn!(
+                stream = self.stream,
+                code = failure.code,
+                reason = failure.reason,
+                "no record can be stored; trying again. If the stream is throttled for long, give it more shards"
+            );
+        }
+    }
+
+    fn stopped(&self, source: Stopped, sent: Vec<Option<Sent>>) -> Error {
+        Error::Stopped { stream: self.stream.clone(), source, sent }
+    }
+
+    fn rejected(
+        &self,
+        operation: &'static str,
+        failure: Failure,
+        advice: &'static str,
+        sent: Vec<Option<Sent>>,
+    ) -> Error {
+        let Failure { code, reason, .. } = failure;
+        Error::Rejected { stream: self.stream.clone(), operation, code, reason, advice, sent }
+    }
+}

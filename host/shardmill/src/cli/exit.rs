@@ -1,0 +1,111 @@
+//! Failures of a command: what is shown, and the exit status.
+
+use std::process::ExitCode;
+
+use miette::{Diagnostic, Report};
+
+use crate::config;
+
+/// The statuses follow the BSD convention of sysexits, where it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Running = 1,
+    Unavailable = 69,
+    NotPermitted = 77,
+    Configuration = 78,
+}
+
+/// A command that failed.
+#[derive(Debug)]
+pub struct Failure {
+    status: Status,
+    report: Report,
+}
+
+#[derive(Debug, thiserror::Error, Diagnostic)]
+#[error("{message}")]
+struct Plain {
+    message: String,
+    #[help]
+    help: Option<String>,
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn plain(status: Status, message: impl Into<String>, help: Option<String>) -> Self {
+        Self { status, report: Report::new(Plain { message: message.into(), help }) }
+    }
+
+    /// Something failed while it ran.
+    pub fn running(message: impl Into<String>) -> Self {
+        Self::plain(Status::Running, message, None)
+    }
+
+    /// A service or a port is not available.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::plain(Status::Unavailable, message, None)
+    }
+
+    /// A service refuses.
+    pub fn not_permitted(message: impl Into<String>) -> Self {
+        Self::plain(Status::NotPermitted, message, None)
+    }
+
+    /// The configuration or a plugin is wrong.
+    pub fn configuration(message: impl Into<String>) -> Self {
+        Self::plain(Status::Configuration, message, None)
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self::plain(self.status, self.report.to_string(), Some(help.into()))
+    }
+
+    /// Shows the failure on standard error and gives the exit status.
+    pub fn report(self) -> ExitCode {
+        eprintln!("{:?}", self.report);
+        ExitCode::from(self.status as u8)
+    }
+}
+
+impl From<config::Error> for Failure {
+    fn from(error: config::Error) -> Self {
+        Self { status: Status::Configuration, report: Report::new(error) }
+    }
+}
+
+impl From<crate::telemetry::Error> for Failure {
+    fn from(error: crate::telemetry::Error) -> Self {
+        Self::configuration(error.to_string())
+    }
+}
+
+/// An error and what lies beneath it, in one sentence.
+pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        // Many errors repeat their cause in their own text.
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl From<crate::Error> for Failure {
+    fn from(error: crate::Error) -> Self {
+        let message = with_causes(&error);
+        match error.class() {
+            crate::host::Class::Configuration => Self::configuration(message),
+            crate::host::Class::NotPermitted => Self::not_permitted(message),
+            crate::host::Class::Unavailable => Self::unavailable(message),
+            crate::host::Class::Running => Self::running(message),
+        }
+    }
+}

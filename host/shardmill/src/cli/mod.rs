@@ -1,0 +1,99 @@
+//! The command line: what a user types and what comes back.
+
+mod check;
+mod exit;
+mod inspect;
+mod local;
+pub(crate) mod output;
+mod run;
+mod signals;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+pub use exit::Failure;
+pub(crate) use exit::with_causes;
+pub(crate) use signals::stop_at_signal;
+
+const EXAMPLES: &str = "\
+Examples:
+  shardmill demo                              flights through a processor, all on this machine
+  shardmill check --config shardmill.toml     is the configuration good, do the plugins load?
+  shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
+  shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
+
+AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
+Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
+77 not permitted, 78 wrong configuration or plugin.";
+
+/// Runs WebAssembly processors on Amazon Kinesis streams.
+#[derive(Debug, Parser)]
+#[command(name = "shardmill", version, about, after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the processors of a configuration until SIGTERM or Ctrl-C, then drain, checkpoint and release.
+    #[command(after_help = run::EXAMPLES)]
+    Run(ConfigArguments),
+    /// Check a configuration and load its plugins, without touching any service.
+    Check(CheckArguments),
+    /// Flights into a stream, through a processor, out to another stream: all on this machine, with no AWS.
+    Demo(crate::demo::Arguments),
+    /// Kinesis and DynamoDB on loopback ports of this machine, in memory, until Ctrl-C.
+    #[command(after_help = local::EXAMPLES)]
+    Local(local::Arguments),
+    /// Look at plugins.
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+}
+
+#[derive(Debug, Args)]
+struct ConfigArguments {
+    /// The configuration file.
+    #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG")]
+    config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct CheckArguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum PluginCommand {
+    /// Print what a component exports and imports, and whether this host takes it.
+    Inspect(inspect::Arguments),
+}
+
+/// Carries out a command line.
+pub fn run(arguments: Arguments) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::running(format!("the async runtime cannot start: {error}")).report(),
+    };
+    let result = runtime.block_on(async {
+        match arguments.command {
+            Command::Run(arguments) => run::run(&arguments.config).await,
+            Command::Check(arguments) => check::check(&arguments.config.config, arguments.json).await,
+            Command::Demo(arguments) => crate::demo::run(arguments).await,
+            Command::Local(arguments) => local::run(&arguments).await,
+            Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
+        }
+    });
+    // A blocking call that hangs (a file system, a name look-up) must not keep a stopped process alive.
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,12 @@
+//! What a command prints on standard output.
+
+use std::fmt::Display;
+use std::io::Write;
+
+/// Prints a line. A reader that has gone away (`… | head`) ends the process as it ends any Unix tool, quietly.
+pub(crate) fn line(text: impl Display) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
+        std::process::exit(0);
+    }
+}

@@ -1,0 +1,171 @@
+//! The configuration as a user writes it. Every setting that has a default is optional here.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use shardmill_producer::Ordering;
+use shardmill_record::OutOfRange;
+use shardmill_stream::StartPosition;
+use shardmill_stream::start::ShardStart;
+
+use super::LogFormat;
+use super::units::{Size, Time};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct File {
+    pub(super) application: String,
+    pub(super) worker_id: Option<String>,
+    #[serde(default)]
+    pub(super) worker_runs_once: bool,
+    pub(super) memory: Option<Size>,
+    pub(super) shutdown_timeout: Option<Time>,
+    pub(super) cache_dir: Option<CacheDir>,
+    #[serde(default)]
+    pub(super) aws: Aws,
+    #[serde(default)]
+    pub(super) admin: Admin,
+    #[serde(default)]
+    pub(super) log: Log,
+    #[serde(default)]
+    pub(super) leases: Leases,
+    #[serde(default)]
+    pub(super) defaults: Defaults,
+    #[serde(default)]
+    pub(super) streams: BTreeMap<String, Stream>,
+    #[serde(default)]
+    pub(super) processors: BTreeMap<String, Processor>,
+}
+
+/// A folder, or `false` for none.
+#[derive(Debug, Deserialize)]
+#[serde(untagged, expecting = "a folder in quotes, or false to keep no compiled code")]
+pub(super) enum CacheDir {
+    Folder(PathBuf),
+    Off(bool),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Aws {
+    pub(super) region: Option<String>,
+    pub(super) profile: Option<String>,
+    pub(super) kinesis_endpoint: Option<String>,
+    pub(super) dynamodb_endpoint: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Admin {
+    pub(super) enabled: Option<bool>,
+    pub(super) listen: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Log {
+    pub(super) format: Option<LogFormat>,
+    pub(super) filter: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Leases {
+    pub(super) renew: Option<Time>,
+    pub(super) expiry: Option<Time>,
+    pub(super) scan: Option<Time>,
+    pub(super) sync: Option<Time>,
+    pub(super) write_timeout: Option<Time>,
+    pub(super) max_per_worker: Option<usize>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Defaults {
+    pub(super) stream: StreamSettings,
+    pub(super) processor: ProcessorSettings,
+    pub(super) output: OutputSettings,
+}
+
+// `serde(flatten)` cannot be combined with `deny_unknown_fields`, so the named sections repeat the fields of the
+// settings that `defaults` may hold; the macro keeps the two in step.
+macro_rules! section {
+    ($settings:ident, $section:ident { $($(#[$own_attribute:meta])* $own:ident: $own_type:ty),* $(,)? } { $($field:ident: $type:ty),* $(,)? }) => {
+        #[derive(Debug, Default, Clone, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub(super) struct $settings {
+            $(pub(super) $field: Option<$type>,)*
+        }
+
+        #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case")]
+        pub(super) struct $section {
+            $($(#[$own_attribute])* pub(super) $own: $own_type,)*
+            $(pub(super) $field: Option<$type>,)*
+        }
+
+        impl $section {
+            /// The section's own settings over the defaults.
+            pub(super) fn settings(&self, defaults: &$settings) -> $settings {
+                $settings { $($field: self.$field.clone().or_else(|| defaults.$field.clone()),)* }
+            }
+        }
+    };
+}
+
+section!(StreamSettings, Stream {
+    name: Option<String>,
+    #[serde(default)]
+    start_shards: BTreeMap<String, ShardStart>,
+} { start: StartPosition, idle: Time });
+
+section!(ProcessorSettings, Processor {
+    stream: String,
+    plugin: PathBuf,
+    lease_table: Option<String>,
+    #[serde(default)]
+    config: toml::Table,
+    #[serde(default)]
+    outputs: BTreeMap<String, Output>,
+} {
+    batch: Batch,
+    retry: Retry,
+    limits: Limits,
+    grants: Grants,
+    checkpoint_interval: Time,
+    out_of_range: OutOfRange,
+});
+
+section!(OutputSettings, Output { stream: String } { ordering: Ordering, aggregate: bool });
+
+// Tables inside a section are replaced key by key too: `over` puts one over another.
+macro_rules! table {
+    ($name:ident { $($field:ident: $type:ty),* $(,)? }) => {
+        #[derive(Debug, Default, Clone, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub(super) struct $name {
+            $(pub(super) $field: Option<$type>,)*
+        }
+
+        impl $name {
+            pub(super) fn over(own: Option<&Self>, defaults: Option<&Self>) -> Self {
+                let empty = Self::default();
+                let (own, defaults) = (own.unwrap_or(&empty), defaults.unwrap_or(&empty));
+                Self { $($field: own.$field.clone().or_else(|| defaults.$field.clone()),)* }
+            }
+        }
+    };
+}
+
+table!(Batch { records: usize, bytes: Size, wait: Time });
+table!(Retry { attempts: u32, backoff: Time, max_backoff: Time });
+table!(Limits {
+    memory: Size,
+    batch_timeout: Time,
+    start_timeout: Time,
+    outcome: Size,
+    instances: usize,
+    log_lines_per_second: u32,
+});
+table!(Grants { clocks: bool, random: bool });

@@ -1,0 +1,208 @@
+//! The configuration: what a user writes (`file`), what it means with every default filled in (this file), and how
+//! mistakes are shown (`load`, `report`).
+//!
+//! A setting of a named stream, processor or output takes the place of the one in `defaults`, which takes the place
+//! of the built-in one.
+
+mod file;
+mod load;
+mod report;
+mod resolve;
+#[cfg(test)]
+mod tests;
+mod units;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use shardmill_lease::WorkerId;
+use shardmill_producer::Ordering;
+use shardmill_record::OutOfRange;
+use shardmill_stream::start::Start;
+
+pub use load::{Error, load, parse};
+
+/// A whole configuration, checked, with every default filled in.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// With a processor's name, one consumer: one lease table.
+    pub application: String,
+    /// This process among the workers of the application.
+    pub worker: WorkerId,
+    /// Whether the platform promises that no two processes with this worker's id run at a time.
+    pub worker_runs_once: bool,
+    /// How AWS is reached.
+    pub aws: Aws,
+    /// The admin server.
+    pub admin: Admin,
+    /// The log.
+    pub log: Log,
+    /// Leases of every consumer.
+    pub leases: Leases,
+    /// The most that records in flight may take, in bytes.
+    pub memory: u64,
+    /// How long a stop may take before what is in flight is given up (it will be repeated).
+    pub shutdown_timeout: Duration,
+    /// Where compiled plugins are kept; `None` keeps none.
+    pub cache_dir: Option<PathBuf>,
+    /// The processors by name.
+    pub processors: BTreeMap<String, Processor>,
+}
+
+/// How AWS is reached. What is not set comes from the AWS SDK's own environment variables and profiles.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Aws {
+    /// The region.
+    pub region: Option<String>,
+    /// A profile of the shared configuration files.
+    pub profile: Option<String>,
+    /// An endpoint in place of AWS' own for Kinesis.
+    pub kinesis_endpoint: Option<String>,
+    /// An endpoint in place of AWS' own for DynamoDB.
+    pub dynamodb_endpoint: Option<String>,
+}
+
+/// The admin server: health and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// `None` starts none.
+    pub listen: Option<SocketAddr>,
+}
+
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// The form of its lines.
+    pub format: LogFormat,
+    /// A level, or directives as in `RUST_LOG`.
+    pub filter: String,
+}
+
+/// Leases of every consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leases {
+    /// How often a held lease is renewed.
+    pub renew: Duration,
+    /// How long a lease that nobody renews stays its owner's.
+    pub expiry: Duration,
+    /// How often the table is looked through.
+    pub scan: Duration,
+    /// How often the stream's shards are listed again.
+    pub sync: Duration,
+    /// How long a write to the lease table may take.
+    pub write_timeout: Duration,
+    /// The most leases that this worker takes of one consumer.
+    pub max_per_worker: Option<usize>,
+}
+
+/// A consumer of a stream.
+#[derive(Debug, Clone)]
+pub struct Processor {
+    /// Its name in the configuration.
+    pub name: String,
+    /// The stream that it reads.
+    pub stream: Stream,
+    /// The component.
+    pub plugin: PathBuf,
+    /// What the guest gets as its configuration: an object.
+    pub config: serde_json::Value,
+    /// The lease table's name.
+    pub lease_table: String,
+    /// What goes into a batch.
+    pub batch: Batch,
+    /// What happens when a batch fails.
+    pub retry: Retry,
+    /// What the guest may use up.
+    pub limits: Limits,
+    /// What the guest may do.
+    pub grants: Grants,
+    /// How often the checkpoint is written while records are being processed.
+    pub checkpoint_interval: Duration,
+    /// What becomes of user records outside their shard's range.
+    pub out_of_range: OutOfRange,
+    /// Where its outputs go, by the name that the guest uses.
+    pub outputs: BTreeMap<String, Output>,
+}
+
+/// A stream that is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stream {
+    /// Its name in Kinesis.
+    pub name: String,
+    /// Where a consumer begins that has no checkpoint.
+    pub start: Start,
+    /// How long a reader waits before it asks again at the tip of a shard.
+    pub idle: Duration,
+}
+
+/// What goes into a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Records, 1 to 10,000.
+    pub records: usize,
+    /// Bytes of keys and payloads; a record that is larger comes alone.
+    pub bytes: usize,
+    /// How long a batch that is not full may wait for more records.
+    pub wait: Duration,
+}
+
+/// What happens when a batch fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Retry {
+    /// How often a record is handed over before it is given up.
+    pub attempts: u32,
+    /// The wait before the second attempt; doubles from there.
+    pub backoff: Duration,
+    /// The longest wait.
+    pub max_backoff: Duration,
+}
+
+/// What a guest may use up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Memory of one instance, all its memories together, in bytes.
+    pub memory: u64,
+    /// Wall-clock time of one call.
+    pub batch_timeout: Duration,
+    /// Wall-clock time of making an instance, `init` included.
+    pub start_timeout: Duration,
+    /// The size of one outcome in bytes.
+    pub outcome: u64,
+    /// Instances at one time.
+    pub instances: usize,
+    /// Lines that the guest may log in a second; what is over is dropped and counted.
+    pub log_lines_per_second: u32,
+}
+
+/// What a guest may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grants {
+    /// Read the wall clock and the monotonic clock.
+    pub clocks: bool,
+    /// Draw random numbers.
+    pub random: bool,
+}
+
+/// Where outputs go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The stream's name in Kinesis.
+    pub stream: String,
+    /// Whether records of one key stay in order.
+    pub ordering: Ordering,
+    /// Whether records are put together as the KPL does.
+    pub aggregate: bool,
+}

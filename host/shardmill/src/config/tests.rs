@@ -1,0 +1,126 @@
+use std::path::Path;
+use std::time::Duration;
+
+use shardmill_producer::Ordering;
+use shardmill_stream::StartPosition;
+
+use super::*;
+
+const MINIMAL: &str = r#"
+application = "app"
+[processors.p]
+stream = "in"
+plugin = "p.wasm"
+"#;
+
+fn good(source: &str) -> Config {
+    parse("test.toml", source, Path::new("folder")).unwrap_or_else(|error| panic!("{:?}", miette::Report::new(error)))
+}
+
+/// The whole message as a user sees it.
+fn bad(source: &str) -> String {
+    let error = parse("test.toml", source, Path::new("")).expect_err("this is wrong");
+    let mut text = String::new();
+    let handler = miette::GraphicalReportHandler::new_themed(miette::GraphicalTheme::unicode_nocolor());
+    handler.render_report(&mut text, &error).unwrap();
+    text
+}
+
+fn assert_names(source: &str, expected: &[&str]) {
+    let text = bad(source);
+    for part in ["test.toml"].iter().chain(expected) {
+        assert!(text.contains(part), "`{part}` is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn what_is_not_said_has_its_default() {
+    let config = good(MINIMAL);
+    let processor = &config.processors["p"];
+    assert_eq!(processor.lease_table, "app-p");
+    assert_eq!(processor.plugin, Path::new("folder/p.wasm"));
+    assert_eq!(processor.stream.start.position, StartPosition::TrimHorizon);
+    assert_eq!((processor.batch.records, processor.retry.attempts), (500, 10));
+    assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9465");
+    assert_eq!(config.leases.expiry, Duration::from_secs(10));
+    assert_eq!(processor.config, serde_json::json!({}));
+}
+
+#[test]
+fn a_named_section_overrides_the_defaults_key_by_key() {
+    let config = good(
+        r#"
+        application = "app"
+        [defaults.stream]
+        start = "latest"
+        [defaults.processor]
+        batch = { records = 7, wait = "2s" }
+        [defaults.output]
+        ordering = "none"
+        aggregate = false
+        [streams.in]
+        name = "in-production"
+        start = 1790000000000
+        [processors.p]
+        stream = "in"
+        plugin = "p.wasm"
+        batch = { records = 9 }
+        [processors.p.outputs.a]
+        stream = "in"
+        [processors.p.outputs.b]
+        stream = "other"
+        ordering = "key"
+        [processors.q]
+        stream = "elsewhere"
+        plugin = "p.wasm"
+        "#,
+    );
+    let (p, q) = (&config.processors["p"], &config.processors["q"]);
+    assert_eq!((p.batch.records, p.batch.wait), (9, Duration::from_secs(2)));
+    assert_eq!(q.batch.records, 7);
+    assert_eq!(p.stream.name, "in-production");
+    assert_eq!(p.stream.start.position, StartPosition::AtTimestamp(1_790_000_000_000));
+    assert_eq!(q.stream.start.position, StartPosition::Latest);
+    assert_eq!((p.outputs["a"].ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
+    assert_eq!((p.outputs["b"].ordering, p.outputs["b"].aggregate), (Ordering::Key, false));
+}
+
+#[test]
+fn the_demo_s_configuration_is_good() {
+    let config = parse("demo", include_str!("../../../../demo/shardmill.toml"), Path::new("demo")).unwrap();
+    assert_eq!(config.processors["flight-delays"].config["airlines"]["9E"], "Endeavor Air Inc.");
+}
+
+#[test]
+fn mistakes_name_the_line_the_key_and_what_is_allowed() {
+    let in_processor = |line: &str| format!("{MINIMAL}{line}\n");
+    assert_names("application = ", &["test.toml:1"]);
+    assert_names(&in_processor("btach = 1"), &["test.toml:6", "btach", "batch", "retry"]);
+    assert_names(&in_processor("batch = { records = \"many\" }"), &["test.toml:6", "string", "usize"]);
+    assert_names(&in_processor("batch = { records = 0 }"), &["test.toml:6", "processors.p.batch.records", "1 to 10000"]);
+    assert_names(&in_processor("batch = { records = 10001 }"), &["processors.p.batch.records", "1 to 10000"]);
+    assert_names(&in_processor("checkpoint-interval = \"soon\""), &["test.toml:6", "soon", "500ms"]);
+    assert_names(&in_processor("checkpoint-interval = 5"), &["test.toml:6", "unit"]);
+    assert_names(&in_processor("limits = { memory = \"big\" }"), &["big", "64 MiB"]);
+    assert_names(&in_processor("[streams.in]\nstart = \"yesterday\""), &["yesterday", "trim-horizon", "latest"]);
+    assert_names(&in_processor("[streams.in]\nstart = 1790000000"), &["1790000000", "1000"]);
+    assert_names(&in_processor("[admin]\nlisten = \"9465\""), &["test.toml:7", "admin.listen", "127.0.0.1:9465"]);
+    assert_names(&in_processor("[processors.p.outputs.\"a b\"]\nstream = \"x\""), &["a b", "letters"]);
+    assert_names(&in_processor("[processors.p.outputs.a]\nstream = \"x y\""), &["test.toml:7", "x y"]);
+    assert_names("application = \"app\"", &["processors", "[processors.NAME]"]);
+    assert_names(&MINIMAL.replace("stream = \"in\"\n", ""), &["stream"]);
+    assert_names(&format!("worker-runs-once = true\n{MINIMAL}"), &["test.toml:1", "worker-id"]);
+}
+
+#[test]
+fn leases_that_expire_before_they_are_renewed_are_refused_with_both_values() {
+    let leases = |text: &str| format!("{MINIMAL}[leases]\n{text}\n");
+    assert_names(&leases("renew = \"10s\"\nexpiry = \"10s\""), &["test.toml:8", "leases.expiry", "10s"]);
+    good(&leases("renew = \"300ms\"\nexpiry = \"1s\""));
+}
+
+#[test]
+fn two_consumers_do_not_share_a_lease_table() {
+    let second = "[processors.q]\nstream = \"in\"\nplugin = \"q.wasm\"\nlease-table = \"app-p\"\n";
+    assert_names(&format!("{MINIMAL}{second}"), &["processors.q.lease-table", "processor `p`"]);
+}

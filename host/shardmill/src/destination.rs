@@ -1,0 +1,36 @@
+//! A Kinesis stream as a destination of outputs.
+
+use async_trait::async_trait;
+use shardmill_engine::{Destination, SendError};
+use shardmill_lease::Fence;
+use shardmill_producer::{Error, Producer, Stopped};
+use shardmill_record::UserRecord;
+
+/// One output of a processor.
+pub(crate) struct StreamDestination {
+    output: String,
+    producer: Producer,
+}
+
+// === impl StreamDestination ===
+
+impl StreamDestination {
+    pub(crate) fn new(output: String, producer: Producer) -> Self {
+        Self { output, producer }
+    }
+}
+
+#[async_trait]
+impl Destination for StreamDestination {
+    async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError> {
+        let permit = || fence.check().map_err(|_| Stopped);
+        match self.producer.send(records, &permit).await {
+            Ok(_sent) => Ok(()),
+            Err(Error::Stopped { .. }) => Err(SendError::Fenced),
+            Err(error) => {
+                let reason = crate::cli::with_causes(&error);
+                Err(SendError::Refused { output: self.output.clone(), reason })
+            }
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! A plugin as the engine sees it.
+
+use async_trait::async_trait;
+use shardmill_engine::{Guest, Hook};
+use shardmill_plugin::{Failure, HookOutcome, Outcome, Pool, ShardContext};
+use shardmill_record::Batch;
+
+/// The instances of one processor's plugin.
+pub(crate) struct PluginGuest {
+    pool: Pool,
+}
+
+// === impl PluginGuest ===
+
+impl PluginGuest {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self { pool }
+    }
+}
+
+#[async_trait]
+impl Guest for PluginGuest {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+        self.pool.get().await?.process_batch(shard, batch).await
+    }
+
+    fn has_hooks(&self) -> bool {
+        self.pool.plugin().module().hooks()
+    }
+
+    async fn hook(&self, id: u64, shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+        let mut instance = self.pool.get().await?;
+        match hook {
+            Hook::Assigned => instance.assigned(id, shard).await,
+            Hook::Revoked { time_left_ms } => instance.revoked(id, shard, time_left_ms).await,
+            Hook::ShardEnded => instance.shard_ended(id, shard).await,
+            Hook::Idle => instance.idle(id, shard).await,
+            Hook::GivenUp(records) => instance.given_up(id, shard, &records).await,
+        }
+    }
+
+    async fn close(&self) {
+        self.pool.close().await;
+    }
+}

@@ -1,0 +1,98 @@
+//! Why a host cannot start or go on.
+
+use std::path::PathBuf;
+
+use crate::admin;
+
+/// Why a host cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A plugin's file cannot be read.
+    #[error("processor {processor}: the plugin {} cannot be read: {source}; build it, or correct `plugin`", path.display())]
+    ReadPlugin {
+        /// The processor.
+        processor: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A plugin is not accepted.
+    #[error("processor {processor}")]
+    Plugin {
+        /// The processor.
+        processor: String,
+        /// Why.
+        source: shardmill_plugin::module::Error,
+    },
+    /// A plugin does not start with its configuration.
+    #[error("processor {processor}: the plugin does not start: {source}")]
+    StartPlugin {
+        /// The processor.
+        processor: String,
+        /// Why.
+        source: shardmill_plugin::Failure,
+    },
+    /// WebAssembly cannot be set up.
+    #[error("plugins cannot be run on this machine")]
+    Runtime(#[from] shardmill_plugin::runtime::Error),
+    /// The admin server.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+    /// No region is set anywhere.
+    #[error("no AWS region is set: set `region` in [aws], or AWS_REGION, or a profile with a region")]
+    NoRegion,
+    /// A consumer cannot go on.
+    #[error("processor {processor}")]
+    Consumer {
+        /// The processor.
+        processor: String,
+        /// Why.
+        source: Box<shardmill_engine::Error>,
+    },
+    /// Part of the process broke down.
+    #[error("processor {processor} broke down, please report it: {reason}")]
+    Broken {
+        /// The processor.
+        processor: String,
+        /// The panic.
+        reason: String,
+    },
+}
+
+/// What kind of failure an error is, for exit statuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Class {
+    Configuration,
+    NotPermitted,
+    Unavailable,
+    Running,
+}
+
+// === impl Error ===
+
+impl Error {
+    pub(crate) fn class(&self) -> Class {
+        match self {
+            Self::ReadPlugin { .. } | Self::Plugin { .. } | Self::StartPlugin { .. } | Self::NoRegion => {
+                Class::Configuration
+            }
+            Self::Admin(_) => Class::Unavailable,
+            Self::Runtime(_) | Self::Broken { .. } => Class::Running,
+            Self::Consumer { source, .. } => match source.as_ref() {
+                shardmill_engine::Error::Stream(error) => match error.kind() {
+                    shardmill_stream::Kind::NotPermitted
+                    | shardmill_stream::Kind::Kms
+                    | shardmill_stream::Kind::Credentials => Class::NotPermitted,
+                    shardmill_stream::Kind::NotFound => Class::Unavailable,
+                    _other => Class::Running,
+                },
+                shardmill_engine::Error::Store(shardmill_lease::store::Error::NotPermitted { .. }) => {
+                    Class::NotPermitted
+                }
+                shardmill_engine::Error::OtherStream { .. } => Class::Configuration,
+                _other => Class::Running,
+            },
+        }
+    }
+}

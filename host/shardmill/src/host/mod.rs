@@ -1,0 +1,221 @@
+//! The host: a configuration becomes consumers, an admin server, and their end.
+
+mod error;
+mod parts;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_config::SdkConfig;
+use prometheus_client::registry::Registry;
+use shardmill_engine::{Budget, Consumer, Parts, Status};
+use shardmill_lease::SystemClock;
+use shardmill_lease::store::dynamodb::{DynamoDb, Timeouts};
+use shardmill_plugin::{Module, Runtime};
+use shardmill_stream::{Kinesis, polling};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{Server, Sources};
+use crate::aws::{self, Clients};
+use crate::config::Config;
+use crate::guest::PluginGuest;
+
+pub(crate) use error::Class;
+pub use error::Error;
+use parts::AllMetrics;
+
+/// Makes a [`Host`].
+pub struct Builder {
+    config: Config,
+    sdk_config: Option<SdkConfig>,
+}
+
+/// Everything of one process, ready to run.
+pub struct Host {
+    consumers: Vec<(String, Consumer)>,
+    admin: Option<Server>,
+    sources: Sources,
+    progress: Progress,
+    // The epochs that bound guests' time are ticked for as long as this lives.
+    _runtime: Runtime,
+}
+
+/// What a host has done so far, for whoever runs one as a library.
+#[derive(Clone)]
+pub struct Progress {
+    engine: shardmill_engine::Metrics,
+    status: Status,
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// Uses this configuration of the AWS SDK in place of the one that the environment gives.
+    #[must_use]
+    pub fn sdk_config(mut self, sdk_config: SdkConfig) -> Self {
+        self.sdk_config = Some(sdk_config);
+        self
+    }
+
+    /// Loads every plugin without touching any service: what `shardmill check` does.
+    pub async fn load_modules(&self) -> Result<BTreeMap<String, Module>, Error> {
+        let runtime = parts::runtime(&self.config, shardmill_plugin::Metrics::default())?;
+        let mut modules = BTreeMap::new();
+        for processor in self.config.processors.values() {
+            let module = parts::load(&runtime, processor).await?;
+            // `init` says whether it takes its configuration.
+            let plugin = parts::plugin(&runtime, module.clone(), processor)?;
+            parts::start(&plugin, &processor.name).await?;
+            modules.insert(processor.name.clone(), module);
+        }
+        Ok(modules)
+    }
+
+    /// Loads the plugins, takes the admin port and makes the consumers; no shard is read yet.
+    pub async fn build(self) -> Result<Host, Error> {
+        let config = self.config;
+        let sdk = match self.sdk_config {
+            Some(sdk) => sdk,
+            None => aws::load(&config.aws).await,
+        };
+        if sdk.region().is_none() {
+            return Err(Error::NoRegion);
+        }
+        let mut registry = Registry::default();
+        let metrics = AllMetrics::register(&mut registry);
+        let admin = match config.admin.listen {
+            Some(address) => Some(Server::bind(address).await?),
+            None => None,
+        };
+        let runtime = parts::runtime(&config, metrics.plugin.clone())?;
+        let clients = Clients::new(&sdk, &config.aws);
+        let status = Status::default();
+        let budget = Budget::new(config.memory);
+        let mut consumers = Vec::new();
+        for processor in config.processors.values() {
+            let module = parts::load(&runtime, processor).await?;
+            tracing::info!(
+                processor = processor.name, stream = processor.stream.name, lease_table = processor.lease_table,
+                plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
+                "processor loaded"
+            );
+            let plugin = parts::plugin(&runtime, module, processor)?;
+            let pool = plugin.pool(processor.limits.instances);
+            // The first instance is made now, so that a configuration which `init` refuses is known at once.
+            drop(pool.get().await.map_err(|source| Error::StartPlugin { processor: processor.name.clone(), source })?);
+            let parts = Parts {
+                options: Arc::new(parts::engine_options(&config, processor)),
+                lease_options: parts::lease_options(&config, processor),
+                polling: polling::Options {
+                    idle_ms: u64::try_from(processor.stream.idle.as_millis()).unwrap_or(u64::MAX),
+                    ..polling::Options::default()
+                },
+                kinesis: Kinesis::new(clients.kinesis.clone()),
+                store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), &processor.lease_table, Timeouts::default())),
+                clock: Arc::new(SystemClock),
+                guest: Arc::new(PluginGuest::new(pool)),
+                destinations: parts::destinations(processor, &clients, &metrics.producer),
+                budget: budget.clone(),
+                status: status.clone(),
+                metrics: metrics.engine.clone(),
+                lease_metrics: metrics.lease.clone(),
+                stream_metrics: metrics.stream.clone(),
+                seed: rand::random(),
+            };
+            consumers.push((processor.name.clone(), Consumer::new(parts)));
+        }
+        let progress = Progress { engine: metrics.engine, status: status.clone() };
+        let sources = Sources { status, registry: Arc::new(registry), stopping: CancellationToken::new() };
+        Ok(Host { consumers, admin, sources, progress, _runtime: runtime })
+    }
+}
+
+// === impl Host ===
+
+impl Host {
+    /// Starts to make a host of a configuration.
+    pub fn builder(config: Config) -> Builder {
+        Builder { config, sdk_config: None }
+    }
+
+    /// Where the admin server listens, if there is one.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Server::address)
+    }
+
+    /// A handle to follow what the host does.
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// Runs until `stop` is cancelled, then finishes what is in flight, checkpoints and releases the leases; or until
+    /// a consumer cannot go on, which stops the others in the same way and is returned.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
+        let drain = stop.child_token();
+        let stop_admin = CancellationToken::new();
+        let admin = self.admin.map(|server| {
+            tracing::info!(address = %server.address(), "admin server: /healthz, /readyz, /metrics, /status");
+            tokio::spawn(server.serve(self.sources.clone(), stop_admin.clone()))
+        });
+        let mut running = JoinSet::new();
+        let mut names = BTreeMap::new();
+        for (name, consumer) in self.consumers {
+            let handle = running.spawn(consumer.run(drain.clone()));
+            names.insert(handle.id(), name);
+        }
+        let mut first_error = None;
+        loop {
+            let ended = tokio::select! {
+                () = drain.cancelled(), if !self.sources.stopping.is_cancelled() => {
+                    self.sources.stopping.cancel();
+                    continue;
+                }
+                ended = running.join_next_with_id() => ended,
+            };
+            let Some(ended) = ended else { break };
+            let error = match ended {
+                Ok((_id, Ok(()))) => continue,
+                Ok((id, Err(source))) => {
+                    Error::Consumer { processor: names.remove(&id).unwrap_or_default(), source: Box::new(source) }
+                }
+                Err(panic) => Error::Broken {
+                    processor: names.remove(&panic.id()).unwrap_or_default(),
+                    reason: panic.to_string(),
+                },
+            };
+            first_error.get_or_insert(error);
+            drain.cancel();
+        }
+        stop_admin.cancel();
+        if let Some(admin) = admin {
+            // An open keep-alive connection must not hold up the end of the process.
+            let _closed = tokio::time::timeout(Duration::from_millis(500), admin).await;
+        }
+        match first_error {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+}
+
+// === impl Progress ===
+
+impl Progress {
+    /// User records of a processor that are done, skipped ones included.
+    pub fn records_done(&self, processor: &str, stream: &str) -> u64 {
+        self.engine.records_settled(processor, stream)
+    }
+
+    /// Why shards are stopped, a sentence for each.
+    pub fn stopped_shards(&self) -> Vec<String> {
+        self.status.stopped()
+    }
+
+    /// What every shard is doing.
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+}

@@ -1,0 +1,149 @@
+//! From the configuration to the options and parts of every room.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::registry::Registry;
+use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations};
+use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
+use shardmill_producer::Producer;
+use shardmill_record::BatchLimits;
+
+use super::Error;
+use crate::aws::Clients;
+use crate::config::{self, Config};
+use crate::destination::StreamDestination;
+
+/// The numbers of every room, in one registry.
+pub(super) struct AllMetrics {
+    pub(super) engine: shardmill_engine::Metrics,
+    pub(super) lease: shardmill_lease::Metrics,
+    pub(super) stream: shardmill_stream::Metrics,
+    pub(super) producer: shardmill_producer::Metrics,
+    pub(super) plugin: shardmill_plugin::Metrics,
+}
+
+// === impl AllMetrics ===
+
+impl AllMetrics {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        Self {
+            engine: shardmill_engine::Metrics::register(registry),
+            lease: shardmill_lease::Metrics::register(registry),
+            stream: shardmill_stream::Metrics::register(registry),
+            producer: shardmill_producer::Metrics::register(registry),
+            plugin: shardmill_plugin::Metrics::register(registry),
+        }
+    }
+}
+
+pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Result<Runtime, Error> {
+    let options = RuntimeOptions { cache_dir: config.cache_dir.clone(), ..RuntimeOptions::default() };
+    Ok(Runtime::new(options, metrics)?)
+}
+
+pub(super) async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module, Error> {
+    let path = &processor.plugin;
+    let bytes = tokio::fs::read(path).await.map_err(|source| Error::ReadPlugin {
+        processor: processor.name.clone(),
+        path: path.clone(),
+        source,
+    })?;
+    runtime
+        .load(&path.display().to_string(), bytes)
+        .await
+        .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+}
+
+pub(super) fn plugin(
+    runtime: &Runtime,
+    module: Module,
+    processor: &config::Processor,
+) -> Result<Plugin, Error> {
+    let limits = &processor.limits;
+    let settings = shardmill_plugin::Settings {
+        processor: processor.name.clone(),
+        config: processor.config.clone(),
+        limits: shardmill_plugin::Limits {
+            memory_bytes: limits.memory as usize,
+            batch_timeout: limits.batch_timeout,
+            start_timeout: limits.start_timeout,
+            outcome_bytes: limits.outcome as usize,
+            log_lines_per_second: limits.log_lines_per_second,
+            ..shardmill_plugin::Limits::default()
+        },
+        grants: shardmill_plugin::Grants { clocks: processor.grants.clocks, random: processor.grants.random },
+    };
+    Plugin::new(runtime, module, settings)
+        .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+}
+
+pub(super) async fn start(plugin: &Plugin, processor: &str) -> Result<(), Error> {
+    let started = plugin.instance().await;
+    started.map(drop).map_err(|source| Error::StartPlugin { processor: processor.to_owned(), source })
+}
+
+pub(super) fn engine_options(config: &Config, processor: &config::Processor) -> shardmill_engine::Options {
+    shardmill_engine::Options {
+        application: config.application.as_str().into(),
+        processor: processor.name.as_str().into(),
+        stream: processor.stream.name.as_str().into(),
+        start: processor.stream.start.clone(),
+        batch: BatchOptions {
+            limits: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
+            wait: processor.batch.wait,
+        },
+        attempts: processor.retry.attempts,
+        backoff: Backoff { first: processor.retry.backoff, longest: processor.retry.max_backoff },
+        checkpoint_interval: processor.checkpoint_interval,
+        out_of_range: processor.out_of_range,
+        outcome: shardmill_plugin::OutcomeLimits {
+            bytes: processor.limits.outcome as usize,
+            ..shardmill_plugin::OutcomeLimits::default()
+        },
+        hook_timeout: (config.shutdown_timeout / 2).min(Duration::from_secs(10)),
+        shutdown_timeout: config.shutdown_timeout,
+    }
+}
+
+pub(super) fn lease_options(config: &Config, processor: &config::Processor) -> shardmill_lease::Options {
+    let leases = &config.leases;
+    shardmill_lease::Options {
+        renew_interval: leases.renew,
+        expiry: leases.expiry,
+        scan_interval: leases.scan,
+        sync_interval: leases.sync,
+        write_timeout: leases.write_timeout,
+        max_leases_per_worker: leases.max_per_worker,
+        worker_runs_once: config.worker_runs_once,
+        ..shardmill_lease::Options::new(
+            format!("{}-{}", config.application, processor.name),
+            config.worker.clone(),
+        )
+    }
+}
+
+pub(super) fn destinations(
+    processor: &config::Processor,
+    clients: &Clients,
+    metrics: &shardmill_producer::Metrics,
+) -> Destinations {
+    let mut by_name: BTreeMap<String, Arc<dyn Destination>> = BTreeMap::new();
+    for (name, output) in &processor.outputs {
+        let options = shardmill_producer::Options {
+            ordering: output.ordering,
+            aggregate: output.aggregate,
+            ..shardmill_producer::Options::default()
+        };
+        let producer = Producer::new(
+            clients.producer.clone(),
+            output.stream.clone(),
+            options,
+            metrics.clone(),
+            rand::random(),
+        );
+        by_name.insert(name.clone(), Arc::new(StreamDestination::new(name.clone(), producer)));
+    }
+    Destinations::new(by_name)
+}

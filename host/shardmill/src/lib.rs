@@ -1,0 +1,24 @@
+//! Shardmill as a library: a typed configuration becomes a running [`Host`], of which the `shardmill` binary is one
+//! user.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = shardmill::config::load("shardmill.toml".as_ref())?;
+//! let host = shardmill::Host::builder(config).build().await?;
+//! let stop = tokio_util::sync::CancellationToken::new();
+//! host.run(stop).await?;
+//! # Ok(()) }
+//! ```
+
+pub mod admin;
+pub mod aws;
+pub mod cli;
+pub mod config;
+pub mod demo;
+mod destination;
+mod guest;
+mod host;
+pub mod local;
+pub mod telemetry;
+
+pub use host::{Builder, Error, Host};

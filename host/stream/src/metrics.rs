@@ -1,0 +1,169 @@
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use shardmill_record::ShardId;
+
+use crate::error::Kind;
+
+/// What readers did. Counters are kept by stream, because shards come and go; only the lag is kept by shard.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics {
+    reads: Family<StreamLabels, Counter>,
+    records: Family<StreamLabels, Counter>,
+    bytes: Family<StreamLabels, Counter>,
+    throttles: Family<StreamLabels, Counter>,
+    expired_iterators: Family<StreamLabels, Counter>,
+    errors: Family<ErrorLabels, Counter>,
+    millis_behind_latest: Family<ShardLabels, Gauge>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StreamLabels {
+    stream: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    stream: String,
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ShardLabels {
+    stream: String,
+    shard: String,
+}
+
+/// One reader's part of the metrics. The shard's lag goes with it.
+#[derive(Debug)]
+pub(crate) struct ShardMetrics {
+    metrics: Metrics,
+    labels: ShardLabels,
+    reads: Counter,
+    records: Counter,
+    bytes: Counter,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Metrics that the registry shows.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("shardmill_stream_reads", "Answers of GetRecords that were used", metrics.reads.clone());
+        registry.register("shardmill_stream_records", "Kinesis records that were read", metrics.records.clone());
+        registry.register_with_unit(
+            "shardmill_stream_read",
+            "Partition keys and payloads that were read",
+            Unit::Bytes,
+            metrics.bytes.clone(),
+        );
+        registry.register(
+            "shardmill_stream_throttles",
+            "Reads that the service refused because a limit was used up",
+            metrics.throttles.clone(),
+        );
+        registry.register(
+            "shardmill_stream_expired_iterators",
+            "Shard iterators that expired before they were used",
+            metrics.expired_iterators.clone(),
+        );
+        registry.register(
+            "shardmill_stream_errors",
+            "Calls of readers that failed, by the kind of the error",
+            metrics.errors.clone(),
+        );
+        registry.register(
+            "shardmill_stream_millis_behind_latest",
+            "How far the last page was behind the shard's tip, in milliseconds",
+            metrics.millis_behind_latest.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn of_shard(&self, stream: &str, shard: &ShardId) -> ShardMetrics {
+        let of_stream = StreamLabels { stream: stream.to_owned() };
+        ShardMetrics {
+            metrics: self.clone(),
+            labels: ShardLabels { stream: stream.to_owned(), shard: shard.as_str().to_owned() },
+            reads: self.reads.get_or_create_owned(&of_stream),
+            records: self.records.get_or_create_owned(&of_stream),
+            bytes: self.bytes.get_or_create_owned(&of_stream),
+        }
+    }
+}
+
+// === impl ShardMetrics ===
+
+impl ShardMetrics {
+    pub(crate) fn read(&self, records: u64, bytes: u64, millis_behind: Option<u64>) {
+        self.reads.inc();
+        self.records.inc_by(records);
+        self.bytes.inc_by(bytes);
+        if let Some(millis_behind) = millis_behind {
+            let lag = i64::try_from(millis_behind).unwrap_or(i64::MAX);
+            self.metrics.millis_behind_latest.get_or_create(&self.labels).set(lag);
+        }
+    }
+
+    pub(crate) fn failed(&self, kind: Kind) {
+        let stream = self.labels.stream.clone();
+        let counted_apart = match kind {
+            Kind::Throttled => Some(&self.metrics.throttles),
+            Kind::ExpiredIterator => Some(&self.metrics.expired_iterators),
+            _ => None,
+        };
+        if let Some(family) = counted_apart {
+            family.get_or_create(&StreamLabels { stream: stream.clone() }).inc();
+        }
+        self.metrics.errors.get_or_create(&ErrorLabels { stream, kind: kind.as_str() }).inc();
+    }
+}
+
+impl Drop for ShardMetrics {
+    fn drop(&mut self) {
+        self.metrics.millis_behind_latest.remove(&self.labels);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn a_shards_lag_goes_with_its_reader_and_counters_stay() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let shard = ShardId::parse("shardId-000000000001").unwrap();
+        let of_shard = metrics.of_shard("flights", &shard);
+        of_shard.read(3, 100, Some(2_500));
+        of_shard.failed(Kind::Throttled);
+        of_shard.failed(Kind::Unavailable);
+
+        let lag = r#"shardmill_stream_millis_behind_latest{stream="flights",shard="shardId-000000000001"} 2500"#;
+        let counters = [
+            r#"shardmill_stream_reads_total{stream="flights"} 1"#,
+            r#"shardmill_stream_records_total{stream="flights"} 3"#,
+            r#"shardmill_stream_read_bytes_total{stream="flights"} 100"#,
+            r#"shardmill_stream_throttles_total{stream="flights"} 1"#,
+            r#"shardmill_stream_errors_total{stream="flights",kind="throttled"} 1"#,
+            r#"shardmill_stream_errors_total{stream="flights",kind="unavailable"} 1"#,
+        ];
+        let text = shown(&registry);
+        assert!(text.contains(lag), "{text}");
+        drop(of_shard);
+        let text = shown(&registry);
+        assert!(!text.contains(lag), "{text}");
+        for counter in counters {
+            assert!(text.contains(counter), "{counter} in {text}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Reading a shard by GetRecords: the limits of 5 reads and 2 MiB a second are shared with every other consumer of
+//! the stream that polls.
+//!
+//! `state` decides what to ask and when, `decode` turns answers into pages; here the service is asked, and its
+//! failures are sorted into those that are waited out and those that somebody has to know of.
+
+mod decode;
+mod options;
+mod state;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use shardmill_record::ShardId;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{debug, info, warn};
+
+pub use self::options::{Error as OptionsError, Options};
+use self::state::{Answer, Failure, State, Step};
+use crate::error::{Call, Error};
+use crate::metrics::ShardMetrics;
+use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus};
+
+/// After so many failures in a row a wrong answer is reported: the service is not what answers at the endpoint.
+/// With the pauses between them that is after most of a minute.
+const WRONG_ANSWERS: u32 = 10;
+/// After so many failures in a row an iterator that is refused, and not as expired, is reported.
+const REFUSED_ITERATORS: u32 = 3;
+/// Throttles belong to ordinary operation; so many in a row are told in the log.
+const THROTTLES_TO_TELL: u32 = 10;
+
+/// The shard that a reader reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The stream's name.
+    pub stream: Arc<str>,
+    /// The shard.
+    pub shard: ShardId,
+    /// The stream's creation time that belongs to the checkpoints, in milliseconds since 1970.
+    pub creation_time_ms: u64,
+}
+
+/// Reads one shard by GetRecords.
+#[derive(Debug)]
+pub struct PollingReader {
+    kinesis: Kinesis,
+    source: Source,
+    /// What reads are called in messages; made once.
+    read: Call,
+    state: State,
+    metrics: ShardMetrics,
+    jitter: SmallRng,
+    /// Whether the log tells of the present trouble.
+    told: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Iterator,
+    Records,
+}
+
+// === impl PollingReader ===
+
+impl PollingReader {
+    /// A reader that begins at `from`. The seed is that of the jitter in its pauses: different in every reader, or
+    /// they all come back at the same time.
+    pub fn new(
+        kinesis: Kinesis,
+        source: Source,
+        from: ReadFrom,
+        options: &Options,
+        metrics: &Metrics,
+        seed: u64,
+    ) -> Self {
+        Self {
+            read: Call::shard("GetRecords", &source.stream, &source.shard),
+            state: State::new(options.clone(), from, Instant::now()),
+            metrics: metrics.of_shard(&source.stream, &source.shard),
+            jitter: SmallRng::seed_from_u64(seed),
+            told: false,
+            kinesis,
+            source,
+        }
+    }
+
+    async fn read(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
+        let answer = self.kinesis.get_records(&self.read, iterator, limit).await?;
+        let decoded = decode::decode(answer, self.state.from());
+        let decoded = decoded.map_err(|reason| Error::InvalidAnswer { call: self.read.clone(), reason })?;
+        // Nothing is awaited from here to the page's return: a reader that is cancelled has not moved.
+        let records = decoded.page.len();
+        let now = Instant::now();
+        let end = decoded.next_iterator.is_none();
+        let past_trouble = self.state.answered(
+            now,
+            Answer {
+                records: u32::try_from(records).unwrap_or(u32::MAX),
+                bytes: decoded.bytes,
+                memory: decoded.page.memory() as u64,
+                last: decoded.page.last_sequence_number(),
+                next_iterator: decoded.next_iterator,
+                millis_behind: decoded.millis_behind,
+            },
+        );
+        if let Some(trouble) = past_trouble
+            && std::mem::take(&mut self.told)
+        {
+            let Source { stream, shard, .. } = &self.source;
+            let lasted_ms = (now - trouble.since).as_millis() as u64;
+            info!(%stream, %shard, lasted_ms, failures = trouble.failures, "the shard is read again");
+        }
+        self.metrics.read(records as u64, decoded.bytes, decoded.millis_behind);
+        Ok(ReadPage {
+            page: decoded.page,
+            continuation: self.state.from().clone(),
+            millis_behind: decoded.millis_behind,
+            children: decoded.children,
+            end,
+            wait: self.state.wait(now),
+        })
+    }
+
+    /// Returns the error if it is not one that waiting helps against.
+    async fn failed(&mut self, asked: Asked, error: Error) -> Result<(), Error> {
+        self.metrics.failed(error.kind());
+        let error = match error {
+            Error::NotFound { .. } | Error::Rejected { .. } => self.ask_for_stream(error).await,
+            other => other,
+        };
+        let failures = self.state.trouble().map_or(0, |trouble| trouble.failures) + 1;
+        let waited_out = match &error {
+            Error::Throttled { .. } => Some(Failure::Throttled),
+            Error::ExpiredIterator { .. } => Some(Failure::Iterator),
+            Error::Rejected { .. } => match (asked, self.state.from()) {
+                (Asked::Records, _) if failures < REFUSED_ITERATORS => Some(Failure::Iterator),
+                // The service refuses a time that its clock has not reached. It will.
+                (Asked::Iterator, ReadFrom::AtTimestamp(_)) => Some(Failure::Unavailable),
+                _ => None,
+            },
+            Error::InvalidAnswer { .. } if failures < WRONG_ANSWERS => Some(Failure::Invalid),
+            error if error.is_transient() => Some(Failure::Unavailable),
+            _ => None,
+        };
+        let jitter = self.jitter.random();
+        self.state.failed(Instant::now(), waited_out.unwrap_or(Failure::Invalid), jitter);
+        match waited_out {
+            Some(failure) => {
+                self.tell(failure, failures, &error);
+                Ok(())
+            }
+            None => Err(error),
+        }
+    }
+
+    fn tell(&mut self, failure: Failure, failures: u32, error: &Error) {
+        let Source { stream, shard, .. } = &self.source;
+        let ordinary = matches!(failure, Failure::Throttled | Failure::Iterator);
+        if self.told || (ordinary && failures < THROTTLES_TO_TELL) {
+            debug!(%stream, %shard, failures, %error, "a read failed");
+        } else {
+            self.told = true;
+            warn!(%stream, %shard, failures, %error, "the shard cannot be read; trying on");
+        }
+    }
+
+    /// What a shard that is not found, or a position that is refused, means: the stream may be gone, or be another one
+    /// of the same name. The KCL takes a shard that is not found for one that was read to its end.
+    async fn ask_for_stream(&self, error: Error) -> Error {
+        let Source { stream, shard, creation_time_ms: known } = &self.source;
+        let (stream, shard, known) = (Arc::clone(stream), shard.clone(), *known);
+        let found = match self.kinesis.describe(&stream).await {
+            Ok(info) if info.status == StreamStatus::Deleting => return Error::StreamGone { stream, shard },
+            Ok(info) => info.creation_time_ms,
+            Err(Error::NotFound { .. }) => return Error::StreamGone { stream, shard },
+            Err(other) => return other,
+        };
+        if found != known {
+            return Error::StreamRecreated { stream, shard, known, found };
+        }
+        let Error::NotFound { call, reason, .. } = error else { return error };
+        match self.kinesis.list_shards(&stream).await {
+            Ok(listing) if listing.iter().any(|listed| listed.id == shard) => {
+                let reason = format!("the shard is listed, and is not found: {reason}");
+                Error::Unavailable { call, reason }
+            }
+            Ok(_) => Error::ShardGone { stream, shard },
+            Err(other) => other,
+        }
+    }
+
+    fn ended(&self) -> ReadPage {
+        ReadPage {
+            page: shardmill_record::Page::default(),
+            continuation: self.state.from().clone(),
+            millis_behind: Some(0),
+            children: None,
+            end: true,
+            wait: std::time::Duration::ZERO,
+        }
+    }
+}
+
+#[async_trait]
+impl Reader for PollingReader {
+    async fn ready(&mut self) {
+        loop {
+            let wait = self.state.wait(Instant::now());
+            if wait.is_zero() {
+                return;
+            }
+            sleep(wait).await;
+        }
+    }
+
+    async fn next(&mut self, demand: Demand) -> Result<ReadPage, Error> {
+        loop {
+            let (asked, result) = match self.state.step(Instant::now(), demand) {
+                Step::Ended => return Ok(self.ended()),
+                Step::Wait(until) => {
+                    sleep_until(until).await;
+                    continue;
+                }
+                Step::TakeIterator(from) => {
+                    let Source { stream, shard, .. } = &self.source;
+                    let taken = self.kinesis.shard_iterator(stream, shard, &from).await;
+                    (Asked::Iterator, taken.map(|iterator| self.state.took_iterator(iterator)))
+                }
+                Step::Read { iterator, limit } => match self.read(&iterator, limit).await {
+                    Ok(page) => return Ok(page),
+                    Err(error) => (Asked::Records, Err(error)),
+                },
+            };
+            if let Err(error) = result {
+                self.failed(asked, error).await?;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+use std::time::Duration;
+
+/// How a shard is polled. The defaults are the service's limits, for one consumer alone on its stream.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Options {
+    /// How long to wait at the shard's tip before the next read, in milliseconds. No shorter than the pause that
+    /// `reads-per-second` makes (200 ms by default).
+    pub idle_ms: u64,
+    /// The most Kinesis records to ask for at once, 1 to 10,000.
+    pub max_records: u32,
+    /// How many reads a second to make of one shard. The service takes 5, from all consumers without fan-out together.
+    pub reads_per_second: u32,
+    /// How many bytes a second to read of one shard, on average. The service gives 2 MiB, to all consumers without
+    /// fan-out together.
+    pub bytes_per_second: u64,
+}
+
+/// Why options cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A number out of its bounds.
+    #[error("`{key}` is {value}: {allowed} is allowed")]
+    OutOfBounds {
+        /// The option's name.
+        key: &'static str,
+        /// What it is set to.
+        value: u64,
+        /// What it may be set to.
+        allowed: String,
+    },
+}
+
+/// The most records of one GetRecords (AWS limit).
+const MAX_RECORDS: u32 = 10_000;
+const MAX_IDLE_MS: u64 = 60_000;
+const MAX_READS_PER_SECOND: u32 = 1_000;
+const MIN_BYTES_PER_SECOND: u64 = 16 * 1024;
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { idle_ms: 1_000, max_records: MAX_RECORDS, reads_per_second: 5, bytes_per_second: 2 << 20 }
+    }
+}
+
+impl Options {
+    /// For a backend that has no limits on reads, as the emulators: reads as fast as it answers.
+    pub fn unlimited() -> Self {
+        let reads_per_second = MAX_READS_PER_SECOND;
+        Self { idle_ms: 50, reads_per_second, bytes_per_second: u64::MAX, ..Self::default() }
+    }
+
+    /// Checks the bounds.
+    pub fn validate(&self) -> Result<(), Error> {
+        let within = |key, value: u64, least: u64, most: u64| {
+            let allowed = match most {
+                u64::MAX => format!("{least} or more"),
+                most => format!("{least} to {most}"),
+            };
+            if (least..=most).contains(&value) { Ok(()) } else { Err(Error::OutOfBounds { key, value, allowed }) }
+        };
+        within("reads-per-second", self.reads_per_second.into(), 1, MAX_READS_PER_SECOND.into())?;
+        within("idle-ms", self.idle_ms, 1_000 / u64::from(self.reads_per_second), MAX_IDLE_MS)?;
+        within("max-records", self.max_records.into(), 1, MAX_RECORDS.into())?;
+        within("bytes-per-second", self.bytes_per_second, MIN_BYTES_PER_SECOND, u64::MAX)
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        Duration::from_millis(self.idle_ms).max(self.interval())
+    }
+
+    /// The least time from one read to the next.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs(1) / self.reads_per_second.max(1)
+    }
+
+    /// How long the service needs to give as many bytes again.
+    pub(super) fn time_for(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64(bytes as f64 / self.bytes_per_second.max(1) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_s_limits_are_the_default() {
+        let options = Options::default();
+        assert_eq!(options.validate(), Ok(()));
+        assert_eq!(options.interval(), Duration::from_millis(200));
+        assert_eq!(options.time_for(10 << 20), Duration::from_secs(5));
+        assert_eq!(Options::unlimited().validate(), Ok(()));
+    }
+
+    #[test]
+    fn errors_name_the_key_and_what_is_allowed() {
+        let options: Options = serde_json::from_str(r#"{ "idle-ms": 100 }"#).unwrap();
+        assert_eq!(options.validate().unwrap_err().to_string(), "`idle-ms` is 100: 200 to 60000 is allowed");
+        let options = Options { max_records: 10_001, ..Options::default() };
+        assert_eq!(options.validate().unwrap_err().to_string(), "`max-records` is 10001: 1 to 10000 is allowed");
+        assert!(serde_json::from_str::<Options>(r#"{ "idle": 100 }"#).unwrap_err().to_string().contains("idle-ms"));
+    }
+}

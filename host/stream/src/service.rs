@@ -1,0 +1,241 @@
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
+use aws_sdk_kinesis::types;
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::SdkError;
+use aws_smithy_types::DateTime;
+use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use shardmill_record::{HashKeyRange, SequenceNumber, ShardId};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use crate::error::{Call, Error};
+use crate::{ReadFrom, Shard, StreamInfo, StreamStatus};
+
+/// The most shards that one ListShards answers with (API reference; the default is 1,000).
+const SHARDS_PER_ANSWER: i32 = 10_000;
+/// How often a listing is started again because its token expired.
+const LISTING_RESTARTS: u32 = 3;
+/// How many answers in a row may bring no new shard before a listing is given up.
+const FRUITLESS_ANSWERS: u32 = 10;
+/// How long [`Kinesis::wait_until_active`] puts up with a service that does not answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// DescribeStreamSummary takes 20 calls a second in an account, and many workers may wait for one stream.
+const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Asks Kinesis about streams and shards. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Kinesis {
+    client: Client,
+    call_timeout: Duration,
+}
+
+// === impl Kinesis ===
+
+impl Kinesis {
+    /// Over a client, whose own retries may be on. A call with all its retries may take 30 s.
+    pub fn new(client: Client) -> Self {
+        Self { client, call_timeout: Duration::from_secs(30) }
+    }
+
+    /// With another bound for a call, its retries included.
+    #[must_use]
+    pub fn with_call_timeout(self, call_timeout: Duration) -> Self {
+        Self { call_timeout, ..self }
+    }
+
+    /// What the stream is like now.
+    pub async fn describe(&self, stream: &str) -> Result<StreamInfo, Error> {
+        let call = Call::stream("DescribeStreamSummary", stream);
+        let request = self.client.describe_stream_summary().stream_name(stream).send();
+        let answer = self.ask(&call, request).await?;
+        let missing = || Error::InvalidAnswer { call: call.clone(), reason: "there is no description in it".into() };
+        stream_info(&call, &answer.stream_description_summary.ok_or_else(missing)?)
+    }
+
+    /// Waits while the stream is being created, for as long as that takes.
+    ///
+    /// A stream that is missing or being deleted is an error at once; a service that does not answer is one after a
+    /// minute.
+    pub async fn wait_until_active(&self, stream: &str) -> Result<StreamInfo, Error> {
+        let mut silent_since = None;
+        let mut announced = false;
+        loop {
+            match self.describe(stream).await {
+                Ok(info) if info.status.is_readable() => return Ok(info),
+                Ok(info) if info.status == StreamStatus::Deleting => {
+                    let call = Call::stream("DescribeStreamSummary", stream);
+                    let reason = "it is being deleted".into();
+                    return Err(Error::NotFound { call, region: self.region(), reason });
+                }
+                Ok(info) => {
+                    silent_since = None;
+                    if !announced {
+                        announced = true;
+                        info!(stream, status = %info.status, "the stream cannot be read yet; waiting for it");
+                    }
+                }
+                Err(error) if error.is_transient() => {
+                    let since = *silent_since.get_or_insert_with(|| {
+                        warn!(stream, %error, "cannot ask for the stream yet; trying for a minute");
+                        Instant::now()
+                    });
+                    if since.elapsed() >= PATIENCE {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+            sleep(DESCRIBE_INTERVAL).await;
+        }
+    }
+
+    /// All shards of the stream that are kept, closed ones included. Never part of them: a listing that cannot be
+    /// finished is an error, because a parent that is not listed counts as gone.
+    pub async fn list_shards(&self, stream: &str) -> Result<Vec<Shard>, Error> {
+        let mut restarts = 0;
+        loop {
+            match self.list_shards_once(stream).await {
+                Err(Error::ExpiredToken { .. }) if restarts < LISTING_RESTARTS => restarts += 1,
+                listed => return listed,
+            }
+        }
+    }
+
+    async fn list_shards_once(&self, stream: &str) -> Result<Vec<Shard>, Error> {
+        let call = Call::stream("ListShards", stream);
+        let invalid = |reason: &str| Error::InvalidAnswer { call: call.clone(), reason: reason.into() };
+        let mut shards = Vec::new();
+        let mut seen: HashSet<ShardId> = HashSet::new();
+        let mut token: Option<String> = None;
+        let mut fruitless = 0;
+        loop {
+            let request = self.client.list_shards().max_results(SHARDS_PER_ANSWER);
+            let request = match token.take() {
+                Some(token) => request.next_token(token),
+                None => request.stream_name(stream),
+            };
+            let answer = self.ask(&call, request.send()).await?;
+            let seen_before = seen.len();
+            for listed in answer.shards() {
+                let shard = shard(&call, listed)?;
+                if seen.insert(shard.id.clone()) {
+                    shards.push(shard);
+                }
+            }
+            fruitless = if seen.len() > seen_before { 0 } else { fruitless + 1 };
+            token = answer.next_token.filter(|token| !token.is_empty());
+            match token {
+                None if shards.is_empty() => return Err(invalid("it lists no shard at all")),
+                None => return Ok(shards),
+                Some(_) if fruitless >= FRUITLESS_ANSWERS => {
+                    return Err(invalid("the listing does not come to an end"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    pub(crate) async fn shard_iterator(
+        &self,
+        stream: &Arc<str>,
+        shard: &ShardId,
+        from: &ReadFrom,
+    ) -> Result<String, Error> {
+        use types::ShardIteratorType as Type;
+
+        let call = Call::shard("GetShardIterator", stream, shard);
+        let request = self.client.get_shard_iterator().stream_name(&**stream).shard_id(shard.as_str());
+        let request = match from {
+            ReadFrom::TrimHorizon => request.shard_iterator_type(Type::TrimHorizon),
+            ReadFrom::AtTimestamp(milliseconds) => {
+                let time = DateTime::from_millis(i64::try_from(*milliseconds).unwrap_or(i64::MAX));
+                request.shard_iterator_type(Type::AtTimestamp).timestamp(time)
+            }
+            ReadFrom::At(number) => {
+                request.shard_iterator_type(Type::AtSequenceNumber).starting_sequence_number(number.as_str())
+            }
+            ReadFrom::After(number) => {
+                request.shard_iterator_type(Type::AfterSequenceNumber).starting_sequence_number(number.as_str())
+            }
+        };
+        let answer = self.ask(&call, request.send()).await?;
+        let missing = || Error::InvalidAnswer { call: call.clone(), reason: "there is no iterator in it".into() };
+        answer.shard_iterator.filter(|iterator| !iterator.is_empty()).ok_or_else(missing)
+    }
+
+    pub(crate) async fn get_records(&self, call: &Call, iterator: &str, limit: u32) -> Result<GetRecordsOutput, Error> {
+        let limit = i32::try_from(limit).unwrap_or(i32::MAX);
+        self.ask(call, self.client.get_records().shard_iterator(iterator).limit(limit).send()).await
+    }
+
+    async fn ask<T, E>(
+        &self,
+        call: &Call,
+        request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+    ) -> Result<T, Error>
+    where
+        E: std::error::Error + ProvideErrorMetadata + 'static,
+    {
+        match timeout(self.call_timeout, request).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(Error::sort(call.clone(), self.region(), &error)),
+            Err(_) => {
+                let reason = format!("no answer within {} ms", self.call_timeout.as_millis());
+                Err(Error::Unavailable { call: call.clone(), reason })
+            }
+        }
+    }
+
+    fn region(&self) -> Option<String> {
+        self.client.config().region().map(ToString::to_string)
+    }
+}
+
+fn stream_info(call: &Call, summary: &types::StreamDescriptionSummary) -> Result<StreamInfo, Error> {
+    let invalid = |what: &str| Error::InvalidAnswer { call: call.clone(), reason: format!("{what} makes no sense") };
+    let created = summary.stream_creation_timestamp().to_millis().ok().and_then(|time| u64::try_from(time).ok());
+    Ok(StreamInfo {
+        name: summary.stream_name().into(),
+        arn: summary.stream_arn().to_owned(),
+        creation_time_ms: created.ok_or_else(|| invalid("StreamCreationTimestamp"))?,
+        status: match summary.stream_status() {
+            types::StreamStatus::Creating => StreamStatus::Creating,
+            types::StreamStatus::Deleting => StreamStatus::Deleting,
+            types::StreamStatus::Active => StreamStatus::Active,
+            types::StreamStatus::Updating => StreamStatus::Updating,
+            other => StreamStatus::Other(other.as_str().to_owned()),
+        },
+        retention_hours: summary.retention_period_hours().try_into().map_err(|_| invalid("RetentionPeriodHours"))?,
+        open_shards: summary.open_shard_count().try_into().map_err(|_| invalid("OpenShardCount"))?,
+    })
+}
+
+fn shard(call: &Call, listed: &types::Shard) -> Result<Shard, Error> {
+    let invalid = |reason: String| Error::InvalidAnswer { call: call.clone(), reason };
+    let missing = |field: &str| invalid(format!("{} has no {field}", listed.shard_id()));
+    let shard_id = |text: &str| ShardId::parse(text).map_err(|error| invalid(error.to_string()));
+    let sequence_number = |text: &str| SequenceNumber::parse(text).map_err(|error| invalid(error.to_string()));
+
+    let range = listed.hash_key_range().ok_or_else(|| missing("HashKeyRange"))?;
+    let sequences = listed.sequence_number_range().ok_or_else(|| missing("SequenceNumberRange"))?;
+    let parents = [listed.parent_shard_id(), listed.adjacent_parent_shard_id()];
+    Ok(Shard {
+        id: shard_id(listed.shard_id())?,
+        parents: parents.into_iter().flatten().map(shard_id).collect::<Result<_, _>>()?,
+        range: hash_key_range(range).map_err(invalid)?,
+        starting_sequence: sequence_number(sequences.starting_sequence_number())?,
+        ending_sequence: sequences.ending_sequence_number().map(sequence_number).transpose()?,
+    })
+}
+
+/// The error says what is wrong.
+pub(crate) fn hash_key_range(range: &types::HashKeyRange) -> Result<HashKeyRange, String> {
+    let key = |text: &str| text.parse().map_err(|error: shardmill_record::InvalidHashKey| error.to_string());
+    Ok(HashKeyRange { start: key(range.starting_hash_key())?, end: key(range.ending_hash_key())? })
+}

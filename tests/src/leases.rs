@@ -1,0 +1,76 @@
+//! The lease table, read as any other program would.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use aws_sdk_dynamodb::types::AttributeValue;
+use shardmill_record::{Checkpoint, Position};
+
+use crate::{Found, Services};
+
+/// A lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Row {
+    /// The worker that has it.
+    pub owner: Option<String>,
+    /// How far its shard is processed.
+    pub checkpoint: Checkpoint,
+    /// The fencing token.
+    pub epoch: u64,
+    /// What a start at the tip was turned into, in milliseconds since 1970.
+    pub start_at: Option<u64>,
+    /// The shards from which this one came.
+    pub parents: BTreeSet<String>,
+    /// The shards that came from this one.
+    pub children: BTreeSet<String>,
+}
+
+/// All leases by shard; none if there is no table yet.
+pub async fn rows(services: &Services, table: &str) -> BTreeMap<String, Row> {
+    let scan = services.dynamodb.scan().table_name(table).consistent_read(true).send().await;
+    let scan = match scan {
+        Ok(scan) => scan,
+        Err(error) => {
+            let error = error.into_service_error();
+            assert!(error.is_resource_not_found_exception(), "{error:?}");
+            return BTreeMap::new();
+        }
+    };
+    assert!(scan.last_evaluated_key().is_none(), "a test's table is small");
+    scan.items().iter().map(|item| (text(item, "leaseKey").expect("a key"), row(item))).collect()
+}
+
+/// Asserts that nobody holds a lease, and that each open shard is checkpointed at its last record.
+pub fn assert_released_at_the_end(rows: &BTreeMap<String, Row>, input: &[Found]) {
+    let mut last: BTreeMap<&str, &Position> = BTreeMap::new();
+    for record in input {
+        last.insert(&record.shard, &record.position);
+    }
+    assert!(last.keys().all(|shard| rows.contains_key(*shard)), "each shard with records has a lease: {rows:?}");
+    for (shard, row) in rows {
+        assert_eq!(row.owner, None, "{shard} is released");
+        if let (Some(last), false) = (last.get(shard.as_str()), row.checkpoint.is_shard_end()) {
+            assert_eq!(row.checkpoint.position(), Some(*last), "{shard} is checkpointed at its last record");
+        }
+    }
+}
+
+fn row(item: &HashMap<String, AttributeValue>) -> Row {
+    let number = |name: &str| item.get(name).map(|value| value.as_n().expect("a number").parse().expect("a number"));
+    let set = |name: &str| -> BTreeSet<String> {
+        item.get(name).map(|value| value.as_ss().expect("a set")).into_iter().flatten().cloned().collect()
+    };
+    let sub_sequence_number = number("checkpointSubSequenceNumber").expect("a sub-sequence number");
+    Row {
+        owner: text(item, "leaseOwner"),
+        checkpoint: Checkpoint::parse(&text(item, "checkpoint").expect("a checkpoint"), sub_sequence_number)
+            .expect("a checkpoint"),
+        epoch: number("leaseEpoch").expect("an epoch"),
+        start_at: number("startAt"),
+        parents: set("parentShardId"),
+        children: set("childShardIds"),
+    }
+}
+
+fn text(item: &HashMap<String, AttributeValue>, name: &str) -> Option<String> {
+    item.get(name).map(|value| value.as_s().expect("a text").clone())
+}

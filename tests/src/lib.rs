@@ -1,0 +1,29 @@
+//! What the end-to-end tests are made of: the real binary as child processes, real sockets, the AWS SDK.
+//!
+//! A test starts [`Services`] (`shardmill local`), writes to a stream with a [`Writer`], runs one [`Worker`] or more
+//! (`shardmill run`) with a [`Config`], and looks at what came out with a [`Tail`] and at the lease table with
+//! [`leases::rows`]. Each test has services, folders and ports of its own, so that tests run side by side.
+//!
+//! Every wait has a limit. When a test fails, the logs of its workers are printed.
+
+#![expect(clippy::missing_panics_doc, reason = "a panic is how a test fails")]
+
+mod checks;
+mod config;
+pub mod leases;
+pub mod paths;
+mod process;
+mod services;
+mod tail;
+mod wait;
+mod worker;
+mod writer;
+
+pub use checks::{assert_each_once, assert_order_of_keys, numbers, positions};
+pub use config::{Config, Leases};
+pub use process::{Finished, Process, command, run};
+pub use services::Services;
+pub use tail::{Found, Tail};
+pub use wait::{eventually, within};
+pub use worker::Worker;
+pub use writer::Writer;

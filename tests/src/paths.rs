@@ -1,0 +1,34 @@
+//! Where the things are that `make` has built.
+
+use std::path::{Path, PathBuf};
+
+/// The repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in a folder of the repository").to_owned()
+}
+
+/// The folder that holds `release/` and `plugins/`.
+pub fn target() -> PathBuf {
+    // A test is `target/release/deps/NAME-HASH`.
+    let test = std::env::current_exe().expect("a test knows where it is");
+    test.ancestors().nth(3).expect("a test is three folders deep in the target folder").to_owned()
+}
+
+/// The binary under test; `SHARDMILL_BIN` names another one.
+pub fn binary() -> PathBuf {
+    let path = std::env::var_os("SHARDMILL_BIN").map_or_else(|| target().join("release/shardmill"), PathBuf::from);
+    assert!(path.is_file(), "{} is not there: run `make build`, or set SHARDMILL_BIN", path.display());
+    path
+}
+
+/// A plugin by its file's name without `.wasm`.
+pub fn plugin(name: &str) -> PathBuf {
+    let path = target().join("plugins").join(name).with_extension("wasm");
+    assert!(path.is_file(), "{} is not there: run `make plugins`", path.display());
+    path
+}
+
+/// Where compiled plugins are kept, so that each is compiled once for all tests.
+pub fn compiled() -> PathBuf {
+    target().join("test-compiled")
+}

@@ -1,0 +1,135 @@
+//! Kinesis and DynamoDB: a `shardmill local` of the test's own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_sdk_kinesis::config::SharedHttpClient;
+use aws_sdk_kinesis::types::{Shard, StreamStatus};
+use aws_smithy_http_client::tls;
+use aws_smithy_types::timeout::TimeoutConfig;
+use shardmill_record::{HashKey, HashKeyRange};
+use tempfile::TempDir;
+
+use crate::process::{Process, command};
+use crate::wait::eventually;
+
+/// Local services, which end with this.
+#[derive(Debug)]
+pub struct Services {
+    /// For streams.
+    pub kinesis: aws_sdk_kinesis::Client,
+    /// For lease tables.
+    pub dynamodb: aws_sdk_dynamodb::Client,
+    environment: BTreeMap<String, String>,
+    _process: Process,
+    _folder: TempDir,
+}
+
+// === impl Services ===
+
+impl Services {
+    /// Starts services on free ports.
+    pub async fn start() -> Services {
+        let folder = TempDir::new().expect("a temporary folder");
+        let mut local = command();
+        local.args(["local", "--json"]);
+        let mut process = Process::start(local, folder.path());
+        let environment: BTreeMap<String, String> =
+            eventually(Duration::from_secs(20), "the line that `shardmill local --json` prints", async || {
+                assert!(process.ended().is_none(), "`shardmill local` has ended: {}", process.stderr());
+                process.stdout().strip_suffix('\n').map(|line| serde_json::from_str(line).expect("one line of JSON"))
+            })
+            .await;
+        let endpoint = |name: &str| environment.get(name).unwrap_or_else(|| panic!("{name} is in {environment:?}"));
+        let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_secs(20)).build();
+        let credentials = Credentials::new("local", "local", None, None, "tests");
+        let kinesis = aws_sdk_kinesis::Config::builder()
+            .behavior_version(aws_sdk_kinesis::config::BehaviorVersion::latest())
+            .endpoint_url(endpoint("AWS_ENDPOINT_URL_KINESIS"))
+            .region(aws_sdk_kinesis::config::Region::new("us-east-1"))
+            .credentials_provider(credentials.clone())
+            .timeout_config(timeouts.clone())
+            .http_client(http_client());
+        let dynamodb = aws_sdk_dynamodb::Config::builder()
+            .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
+            .endpoint_url(endpoint("AWS_ENDPOINT_URL_DYNAMODB"))
+            .region(aws_sdk_dynamodb::config::Region::new("us-east-1"))
+            .credentials_provider(credentials)
+            .timeout_config(timeouts)
+            .http_client(http_client());
+        Services {
+            kinesis: aws_sdk_kinesis::Client::from_conf(kinesis.build()),
+            dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
+            environment,
+            _process: process,
+            _folder: folder,
+        }
+    }
+
+    /// Services with a stream `input` and a stream `output` of so many shards.
+    pub async fn with_streams(input_shards: i32, output_shards: i32) -> Services {
+        let services = Services::start().await;
+        services.create_stream("input", input_shards).await;
+        services.create_stream("output", output_shards).await;
+        services
+    }
+
+    /// What sends a child process to these services.
+    pub fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
+    }
+
+    /// Creates a stream and waits until it can be used.
+    pub async fn create_stream(&self, name: &str, shards: i32) {
+        self.kinesis.create_stream().stream_name(name).shard_count(shards).send().await.expect("a new stream");
+        self.until_active(name).await;
+    }
+
+    /// Splits an open shard in the middle of its range.
+    pub async fn split(&self, stream: &str, shard: &str) {
+        let shards = self.shards(stream).await;
+        let found = shards.iter().find(|candidate| candidate.shard_id() == shard).expect("the shard to split");
+        let range = hash_key_range(found);
+        let middle = range.start.get() + (range.end.get() - range.start.get()) / 2 + 1;
+        let split = self.kinesis.split_shard().stream_name(stream).shard_to_split(shard);
+        split.new_starting_hash_key(middle.to_string()).send().await.expect("a split");
+        self.until_active(stream).await;
+    }
+
+    /// Merges two adjacent open shards.
+    pub async fn merge(&self, stream: &str, shard: &str, adjacent: &str) {
+        let merge = self.kinesis.merge_shards().stream_name(stream).shard_to_merge(shard);
+        merge.adjacent_shard_to_merge(adjacent).send().await.expect("a merge");
+        self.until_active(stream).await;
+    }
+
+    /// All shards of a stream, closed ones included.
+    pub async fn shards(&self, stream: &str) -> Vec<Shard> {
+        let listed = self.kinesis.list_shards().stream_name(stream).send().await.expect("a listing of shards");
+        assert!(listed.next_token().is_none(), "a test's stream has few shards");
+        listed.shards().to_vec()
+    }
+
+    async fn until_active(&self, stream: &str) {
+        eventually(Duration::from_secs(20), "an active stream", async || {
+            let described = self.kinesis.describe_stream_summary().stream_name(stream).send().await;
+            let summary = described.expect("a description").stream_description_summary.expect("a summary");
+            (summary.stream_status == StreamStatus::Active).then_some(())
+        })
+        .await;
+    }
+}
+
+/// The hash keys that a shard takes.
+pub(crate) fn hash_key_range(shard: &Shard) -> HashKeyRange {
+    let range = shard.hash_key_range().expect("a shard has a range");
+    let key = |text: &str| text.parse::<HashKey>().expect("a hash key");
+    HashKeyRange { start: key(range.starting_hash_key()), end: key(range.ending_hash_key()) }
+}
+
+fn http_client() -> SharedHttpClient {
+    aws_smithy_http_client::Builder::new()
+        .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring))
+        .build_https()
+}

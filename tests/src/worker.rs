@@ -1,0 +1,169 @@
+//! A `shardmill run`.
+
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::process::{Process, command};
+use crate::wait::LOOK_EVERY;
+use crate::{Config, Services};
+
+/// A plugin may have to be compiled, on a machine that runs other tests.
+const START_LIMIT: Duration = Duration::from_secs(40);
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+/// How much of its log is shown when a test fails.
+const SHOWN_LINES: usize = 80;
+
+/// A worker, which is killed when this is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    process: Process,
+    http: reqwest::Client,
+    _folder: TempDir,
+}
+
+// === impl Worker ===
+
+impl Worker {
+    /// Starts a worker on these services; see [`Worker::ready`].
+    pub fn start(services: &Services, config: &Config) -> Worker {
+        Worker::start_with(services, &config.text())
+    }
+
+    /// Starts a worker with the text of a configuration.
+    pub fn start_with(services: &Services, config: &str) -> Worker {
+        let folder = TempDir::new().expect("a temporary folder");
+        let path = folder.path().join("shardmill.toml");
+        std::fs::write(&path, config).expect("a configuration file");
+        let mut run = command();
+        run.arg("run").arg("--config").arg(&path).envs(services.environment());
+        let process = Process::start(run, folder.path());
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("an HTTP client");
+        Worker { process, http, _folder: folder }
+    }
+
+    /// Starts a worker and waits until it is ready.
+    pub async fn start_ready(services: &Services, config: &Config) -> Worker {
+        let mut worker = Worker::start(services, config);
+        worker.ready().await;
+        worker
+    }
+
+    /// Waits until `/readyz` says so.
+    pub async fn ready(&mut self) {
+        self.until_within(START_LIMIT, "readiness", async |worker| {
+            worker.address()?;
+            (worker.get("/readyz").await.0 == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// Looks again and again until there is something; fails if the worker ends meanwhile.
+    pub async fn until<T>(&mut self, what: &str, look: impl AsyncFnMut(&mut Worker) -> Option<T>) -> T {
+        self.until_within(Duration::from_secs(60), what, look).await
+    }
+
+    /// [`Worker::until`] with another limit.
+    pub async fn until_within<T>(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        mut look: impl AsyncFnMut(&mut Worker) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + limit;
+        loop {
+            let ended = self.process.ended();
+            assert!(ended.is_none(), "waiting for {what}: the worker has ended with {ended:?}");
+            if let Some(found) = look(self).await {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "not within {limit:?}: {what}");
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// What the admin server answers: status and body.
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let address = self.address().expect("the admin server's address is in the log");
+        let response = self.http.get(format!("http://{address}{path}")).send().await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("a body"))
+    }
+
+    /// The sum of a metric over all its labels that contain this text; 0 if it is not there.
+    pub async fn metric(&self, name: &str, labels: &str) -> f64 {
+        let (status, text) = self.get("/metrics").await;
+        assert_eq!(status, 200, "{text}");
+        let samples = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            let (found, found_labels) = series.split_once('{').unwrap_or((series, ""));
+            (found == name && found_labels.contains(labels)).then(|| value.parse::<f64>().expect("a number"))
+        });
+        samples.sum()
+    }
+
+    /// User records that the guest has processed or passed over.
+    pub async fn records_done(&self) -> u64 {
+        let counted = self.metric("shardmill_records_done_total", "").await;
+        (counted + self.metric("shardmill_records_skipped_total", "").await) as u64
+    }
+
+    /// The log's lines.
+    pub fn log(&self) -> Vec<Value> {
+        // A line may be half written.
+        self.process.stderr().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    /// The log's lines of a level, such as `ERROR`, whose message contains a text.
+    pub fn logged(&self, level: &str, message: &str) -> Vec<Value> {
+        let matches = |line: &Value| {
+            line["level"] == level && line["message"].as_str().is_some_and(|found| found.contains(message))
+        };
+        self.log().into_iter().filter(matches).collect()
+    }
+
+    /// Everything that it wrote to standard error.
+    pub fn stderr(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// Waits until it ends by itself.
+    pub async fn wait(&mut self, limit: Duration) -> ExitStatus {
+        self.process.wait(limit).await
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.process.terminate();
+        self.process.wait(STOP_LIMIT).await
+    }
+
+    /// Sends SIGTERM, and asserts that it ends well.
+    pub async fn stop(&mut self) {
+        let status = self.terminate().await;
+        assert_eq!(status.code(), Some(0), "after SIGTERM");
+    }
+
+    /// Sends SIGKILL and waits until nothing that it has sent is on its way any more.
+    pub async fn kill(&mut self) {
+        self.process.kill().await;
+        sleep(Duration::from_millis(300)).await;
+    }
+
+    fn address(&self) -> Option<String> {
+        self.log().iter().find_map(|line| line["address"].as_str().map(str::to_owned))
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let stderr = self.process.stderr();
+            let lines: Vec<&str> = stderr.lines().collect();
+            let shown = &lines[lines.len().saturating_sub(SHOWN_LINES)..];
+            eprintln!("--- the worker's log, {} lines of {} ---\n{}\n---", shown.len(), lines.len(), shown.join("\n"));
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Puts numbered records into a stream, as a KPL would and as an SDK would.
+
+use std::ops::Range;
+
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::PutRecordsRequestEntry;
+use shardmill_record::UserRecord;
+use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
+
+use crate::Services;
+use crate::services::hash_key_range;
+
+/// Records of one request.
+const AT_ONCE: usize = 300;
+/// Of so many records of a shard one after another …
+const RUN: usize = 15;
+/// … so many come alone, and the others in one aggregate.
+const ALONE: usize = 10;
+
+/// Numbers records from 0, over so many keys, in the order of their numbers.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    services: &'a Services,
+    stream: &'a str,
+    keys: u64,
+    aggregates: bool,
+    next: u64,
+}
+
+// === impl Writer ===
+
+impl<'a> Writer<'a> {
+    /// Writes records that come alone.
+    pub fn new(services: &'a Services, stream: &'a str, keys: u64) -> Writer<'a> {
+        Writer { services, stream, keys, aggregates: false, next: 0 }
+    }
+
+    /// Writes a third of the records in aggregates.
+    #[must_use]
+    pub fn with_aggregates(self) -> Writer<'a> {
+        Writer { aggregates: true, ..self }
+    }
+
+    /// How many records have been put.
+    pub fn count(&self) -> u64 {
+        self.next
+    }
+
+    /// Puts so many more records; their numbers.
+    pub async fn put(&mut self, count: u64) -> Range<u64> {
+        let first = self.next;
+        self.next += count;
+        let records: Vec<UserRecord> = (first..self.next).map(|number| record(number, self.keys)).collect();
+        for chunk in records.chunks(AT_ONCE) {
+            let entries = if self.aggregates { self.aggregate(chunk).await } else { chunk.iter().map(alone).collect() };
+            self.send(entries).await;
+        }
+        first..self.next
+    }
+
+    /// Puts one record with a payload of its own.
+    pub async fn put_data(&self, partition_key: &str, data: &[u8]) {
+        self.send(vec![entry(partition_key, None, data)]).await;
+    }
+
+    /// A key whose records go to this shard.
+    pub async fn key_of(&self, shard: &str) -> String {
+        let shards = self.services.shards(self.stream).await;
+        let found = shards.iter().find(|candidate| candidate.shard_id() == shard).expect("a shard of the stream");
+        let range = hash_key_range(found);
+        let goes_there =
+            |key: &String| range.contains(shardmill_record::HashKey::of_partition_key(key));
+        (0..self.keys).map(key).find(goes_there).expect("one of the keys goes to each shard")
+    }
+
+    /// Keeps the order of each shard's records.
+    async fn aggregate(&self, records: &[UserRecord]) -> Vec<PutRecordsRequestEntry> {
+        let shards = self.services.shards(self.stream).await;
+        let is_open = |shard: &&aws_sdk_kinesis::types::Shard| {
+            shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_none())
+        };
+        let mut entries = Vec::new();
+        for range in shards.iter().filter(is_open).map(hash_key_range) {
+            let of_shard: Vec<_> = records.iter().filter(|record| range.contains(record.hash_key())).collect();
+            for run in of_shard.chunks(RUN) {
+                let (single, together) = run.split_at(run.len().min(ALONE));
+                entries.extend(single.iter().map(|record| alone(record)));
+                let mut aggregator = Aggregator::default();
+                together.iter().for_each(|record| aggregator.push(record));
+                if let Some((payload, hash_key)) = aggregator.finish() {
+                    entries.push(entry(AGGREGATE_PARTITION_KEY, Some(hash_key.to_string()), &payload));
+                }
+            }
+        }
+        entries
+    }
+
+    async fn send(&self, entries: Vec<PutRecordsRequestEntry>) {
+        let put = self.services.kinesis.put_records().stream_name(self.stream).set_records(Some(entries));
+        let put = put.send().await.expect("records are taken");
+        assert_eq!(put.failed_record_count(), Some(0), "{put:?}");
+    }
+}
+
+fn key(number: u64) -> String {
+    format!("key-{number}")
+}
+
+fn record(number: u64, keys: u64) -> UserRecord {
+    // Another order than that of the numbers, so that neighbours have unlike keys.
+    let partition_key = key(number * 7 % keys);
+    let data = format!(r#"{{"n":{number},"key":"{partition_key}"}}"#).into_bytes().into();
+    UserRecord { partition_key, explicit_hash_key: None, data }
+}
+
+fn alone(record: &UserRecord) -> PutRecordsRequestEntry {
+    entry(&record.partition_key, None, &record.data)
+}
+
+fn entry(partition_key: &str, explicit_hash_key: Option<String>, data: &[u8]) -> PutRecordsRequestEntry {
+    let entry = PutRecordsRequestEntry::builder().data(Blob::new(data)).partition_key(partition_key);
+    entry.set_explicit_hash_key(explicit_hash_key).build().expect("data and a key are all that is required")
+}

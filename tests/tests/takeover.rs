@@ -1,0 +1,122 @@
+//! Another worker goes on where one has ended.
+
+use std::time::Duration;
+
+use shardmill_record::Checkpoint;
+use shardmill_tests::{
+    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, eventually, leases, numbers,
+    positions,
+};
+use tokio::time::Instant;
+
+#[tokio::test]
+async fn the_leases_of_a_worker_that_died_are_taken_at_their_expiry_and_not_before() {
+    let services = Services::with_streams(4, 2).await;
+    let config = Config::copy()
+        .leases(Leases::Brief)
+        .processor("batch = { records = 25 }")
+        .processor(r#"checkpoint-interval = "300ms""#);
+    let named = |name: &str| config.clone().top(&format!("worker-id = {name:?}"));
+    let rows = async || leases::rows(&services, config.lease_table()).await;
+    let mut writer = Writer::new(&services, "input", 100).with_aggregates();
+    writer.put(2_000).await;
+    let mut first = Worker::start_ready(&services, &named("first")).await;
+    first
+        .until("checkpoints of all shards", async |_| {
+            let rows = rows().await;
+            (rows.len() == 4 && rows.values().all(|row| row.checkpoint.position().is_some())).then_some(())
+        })
+        .await;
+    let mut second = Worker::start_ready(&services, &named("second")).await;
+    writer.put(3_000).await;
+
+    first.kill().await;
+    let killed = Instant::now();
+    let at_kill = rows().await;
+    assert!(at_kill.values().all(|row| row.owner.as_deref() == Some("first")), "{at_kill:?}");
+    let mut output = Tail::new(&services, "output").await;
+    let known = output.count().await;
+    let before = numbers(output.found());
+    // The last renewal was up to 0.3 s before the kill, and `kill` takes 0.3 s more: 1.4 s of 2 s are left.
+    while killed.elapsed() < Duration::from_millis(1_000) {
+        let rows = rows().await;
+        assert!(rows.values().all(|row| row.owner.as_deref() == Some("first")), "taken too soon: {rows:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let taken = eventually(Duration::from_secs(10), "the second worker to take all leases", async || {
+        let rows = rows().await;
+        rows.values().all(|row| row.owner.as_deref() == Some("second")).then_some(rows)
+    })
+    .await;
+    for (shard, row) in &taken {
+        let old = &at_kill[shard];
+        assert!(row.epoch > old.epoch, "{shard}: the epoch grows with a take: {old:?}, {row:?}");
+        assert!(row.checkpoint >= old.checkpoint, "{shard}: a checkpoint never goes back: {old:?}, {row:?}");
+    }
+
+    writer.put(500).await;
+    second
+        .until("all outputs", async |_| {
+            output.poll().await;
+            (numbers(output.found()).len() as u64 == writer.count()).then_some(())
+        })
+        .await;
+    second.stop().await;
+    output.poll().await;
+    let input = Tail::all(&services, "input").await;
+    let positions = positions(&input);
+    let successors = &output.found()[known..];
+    for record in successors {
+        let (shard, position) = &positions[&record.number];
+        let checkpoint = &at_kill[shard].checkpoint;
+        assert!(Checkpoint::Position(position.clone()) > *checkpoint, "{record:?} was checkpointed: {checkpoint}");
+    }
+    assert!(before.len() < positions.len(), "there was work left");
+    let distinct = numbers(successors);
+    assert_eq!(distinct.len(), successors.len(), "the successor repeats nothing of its own");
+    assert_order_of_keys(successors);
+    leases::assert_released_at_the_end(&rows().await, &input);
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_hands_over_at_once_and_nothing_is_repeated() {
+    let services = Services::with_streams(4, 2).await;
+    // With leases that last a minute: a successor that had to wait for their expiry would be too late.
+    let config = Config::copy().processor("batch = { records = 25 }");
+    let mut writer = Writer::new(&services, "input", 100).with_aggregates();
+    writer.put(1_000).await;
+    let mut first = Worker::start_ready(&services, &config).await;
+    let mut second = Worker::start_ready(&services, &config).await;
+    writer.put(4_000).await;
+    first.stop().await;
+    let stopped = Instant::now();
+    writer.put(500).await;
+    let all = writer.count();
+    let mut output = Tail::new(&services, "output").await;
+    second.until("all outputs", async |_| (output.count().await as u64 >= all).then_some(())).await;
+    assert!(stopped.elapsed() < Duration::from_secs(20), "handed over after {:?}", stopped.elapsed());
+    second.stop().await;
+    let output = Tail::all(&services, "output").await;
+    assert_each_once(&output, 0..all);
+    assert_order_of_keys(&output);
+}
+
+#[tokio::test]
+async fn two_workers_that_start_together_share_the_shards() {
+    let services = Services::with_streams(4, 2).await;
+    let config = Config::copy();
+    let mut workers = [Worker::start(&services, &config), Worker::start(&services, &config)];
+    for worker in &mut workers {
+        worker.ready().await;
+    }
+    let mut writer = Writer::new(&services, "input", 100).with_aggregates();
+    writer.put(2_000).await;
+    let mut output = Tail::new(&services, "output").await;
+    workers[0].until("all outputs", async |_| (output.count().await >= 2_000).then_some(())).await;
+    let held = [workers[0].metric("shardmill_shards", "").await, workers[1].metric("shardmill_shards", "").await];
+    assert_eq!(held[0] + held[1], 4.0, "each shard has one worker: {held:?}");
+    for worker in &mut workers {
+        worker.stop().await;
+    }
+    assert_each_once(&Tail::all(&services, "output").await, 0..2_000);
+}
