@@ -1,43 +1,75 @@
-# Everything that can be built and tested. `make demo` and `make test` do all their set-up themselves.
+# The only entry point: people and CI call the same targets.
+#
+# Every cargo call names the whole workspace and the release profile: cargo then picks the same features for each
+# dependency, and the demo, the tests and the lints share one build of them.
 
-SHELL := /bin/bash
-CARGO_FLAGS := --locked --release --workspace
-ARGS ?=
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
 
-.PHONY: help setup build plugins demo test test-all lint fmt deny clean
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+CARGO_FLAGS := --release --locked --workspace
+PHASE := scripts/phase.sh
+ifndef SHARDMILL_STARTED
+export SHARDMILL_STARTED := $(shell date +%s)
+endif
 
-help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+.PHONY: help setup build plugins demo test test-all fmt fmt-check lint deny bench soak clean
 
-setup: ## what the build needs beside Rust
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## What the build needs: C compiler, Rust, the target wasm32-wasip2 (`make test` and `make demo` call it)
+	@$(PHASE) setup
 	@scripts/prerequisites.sh
 	@scripts/wasm-toolchain.sh >/dev/null
 
-# One command for the binary and the tests: the same packages and features, so nothing is compiled twice.
-build: setup ## the binary target/release/shardmill, and the tests
-	cargo build $(CARGO_FLAGS) --lib --bins --tests
+build: setup ## The binary: target/release/shardmill
+	@$(PHASE) build
+	@cargo build $(CARGO_FLAGS) --bins
 
-plugins: setup ## the plugins and the tests' guests, as components in target/plugins
+plugins: setup ## The processors and the tests' guests: target/plugins/*.wasm
+	@$(PHASE) plugins
 	@scripts/build-guests.sh
 
-demo: build plugins ## the demo; ARGS="--minutes 60", ARGS=--follow
-	target/release/shardmill demo $(ARGS)
+demo: build plugins ## Flights through a processor, all on this machine (ARGS="--minutes 60" passes arguments)
+	@$(PHASE) demo
+	@$(TARGET)/release/shardmill demo $(ARGS)
 
-test: build plugins lint ## every promise of the README: unit, property, doc and end-to-end tests
-	cargo test $(CARGO_FLAGS) --no-fail-fast
+test: fmt-check build plugins lint ## Format, lints, unit, property, integration and end-to-end tests
+	@$(PHASE) tests
+	@cargo test $(CARGO_FLAGS) --no-fail-fast
 
-test-all: test deny ## the same, and the slow ones
-	PROPTEST_CASES=5000 cargo test $(CARGO_FLAGS) --no-fail-fast --lib
+test-all: deny test soak ## Everything: `test`, the dependencies' licences, long property tests, and the soak
+	@$(PHASE) "long property tests"
+	@PROPTEST_CASES=5000 cargo test $(CARGO_FLAGS) --lib
 
-lint: build ## formatting and clippy, warnings as errors
-	@scripts/lint.sh
+fmt: ## Format the code
+	@cargo fmt --all
 
-fmt: ## format the code
-	cargo fmt --all
+fmt-check: setup
+	@$(PHASE) format
+	@scripts/prerequisites.sh rustfmt
+	@cargo fmt --all --check
 
-deny: ## licences, bans and sources of dependencies
-	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check bans licenses sources; \
-	else echo "deny: cargo-deny is not installed (cargo install cargo-deny); skipped"; fi
+lint: setup ## Clippy and rustc, warnings are errors
+	@$(PHASE) lint
+	@scripts/prerequisites.sh clippy
+	@scripts/lint.sh $(CARGO_FLAGS)
 
-clean: ## remove what was built (not the cache)
-	cargo clean
+deny: ## Licences, sources and advisories of the dependencies (deny.toml), where cargo-deny is installed
+	@$(PHASE) deny
+	@if command -v cargo-deny >/dev/null; then cargo deny --locked --workspace check; \
+	else echo "skipped: there is no cargo-deny (cargo install --locked cargo-deny)"; fi
+
+bench: build plugins ## Wall and CPU seconds of the demo's run, several times (RUNS=5)
+	@$(PHASE) bench
+	@RUNS=$(or $(RUNS),5) scripts/bench.sh $(TARGET)/release/shardmill
+
+soak: build plugins ## The tests of crashes, takeovers and resharding over and over (MINUTES=10)
+	@$(PHASE) soak
+	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
+
+clean: ## Remove what was built (the wasm toolchain in the cache folder stays)
+	@cargo clean

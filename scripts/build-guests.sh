@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
-# Builds the plugins and the tests' guests as components into target/plugins.
+# Builds the processors and the tests' guests as WebAssembly components: target/plugins/*.wasm.
 # usage: scripts/build-guests.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly plugins=(flight-delays route)
-readonly test_guests=(guest-rows guest-columnar)
+readonly guests=(flight-delays route guest-rows guest-columnar)
+readonly target=wasm32-wasip2
+readonly output=${CARGO_TARGET_DIR:-target}
+# A folder of its own: a build of guests neither waits for a build of the host nor changes its features.
+readonly build=$output/guests
 
-RUSTC=$(scripts/wasm-toolchain.sh)
-export RUSTC
+rustc=$(scripts/wasm-toolchain.sh)
+RUSTC=$rustc cargo build --locked --profile guest --target "$target" --target-dir "$build" "${guests[@]/#/--package=}"
 
-packages=()
-for name in "${plugins[@]}" "${test_guests[@]}"; do packages+=(-p "$name"); done
-cargo build --locked --profile guest --target wasm32-wasip2 --target-dir target/guests "${packages[@]}"
-
-mkdir -p target/plugins
-for name in "${plugins[@]}" "${test_guests[@]}"; do
-  file=${name//-/_}.wasm
-  # The date is kept: a component that has not changed is not new to whoever watches the folder.
-  cp -p "target/guests/wasm32-wasip2/guest/$file" "target/plugins/$file"
+mkdir -p "$output/plugins"
+for guest in "${guests[@]}"; do
+  file=${guest//-/_}.wasm
+  # Left alone when it is the same, so that a running host sees no reason to load it again; and replaced at once.
+  if ! cmp -s "$build/$target/guest/$file" "$output/plugins/$file"; then
+    cp "$build/$target/guest/$file" "$output/plugins/.$file.new"
+    mv "$output/plugins/.$file.new" "$output/plugins/$file"
+  fi
 done

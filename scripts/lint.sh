@@ -1,18 +1,11 @@
 #!/usr/bin/env bash
-# Formatting and clippy, warnings as errors. Clippy runs as the workspace's compiler in the ordinary profile, so that
-# dependencies are taken as they were built and not checked a second time.
-# usage: scripts/lint.sh
+# Clippy over the whole workspace; warnings are errors.
+# usage: scripts/lint.sh CARGO_BUILD_FLAGS...
+#
+# `cargo clippy` checks without building, for which it would go through all dependencies once more. As the compiler of
+# the workspace's own crates in an ordinary build, clippy uses the dependencies that are there.
 set -euo pipefail
-cd "$(dirname "$0")/.."
-
-for component in rustfmt clippy-driver; do
-  command -v "$component" >/dev/null || {
-    printf 'lint: there is no %s; what to do: rustup component add rustfmt clippy\n' "$component" >&2
-    exit 1
-  }
-done
-
-cargo fmt --all --check
-# What cargo-clippy itself does, but for `build` in place of `check`.
-CLIPPY_ARGS='-Dwarnings__CLIPPY_HACKERY__' RUSTC_WORKSPACE_WRAPPER=clippy-driver \
-  cargo build --locked --release --workspace --lib --bins --tests
+# The form in which cargo-clippy hands arguments to its driver.
+export CLIPPY_ARGS='-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__'
+export RUSTC_WORKSPACE_WRAPPER=clippy-driver
+exec cargo build "$@" --all-targets --keep-going

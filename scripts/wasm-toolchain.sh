@@ -34,7 +34,7 @@ add_with_rustup() {
   command -v rustup >/dev/null || return 1
   say "rustup target add $target"
   local limit=()
-  if command -v timeout >/dev/null; then limit=(timeout 300); fi
+  if command -v timeout >/dev/null; then limit=(timeout 120); fi
   "${limit[@]+"${limit[@]}"}" rustup target add "$target" >&2 && has_target rustc
 }
 

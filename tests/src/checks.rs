@@ -57,3 +57,37 @@ pub fn assert_order_of_keys(found: &[Found]) {
 fn some(numbers: &[u64]) -> String {
     format!("{:?}", &numbers[..numbers.len().min(10)])
 }
+
+#[cfg(test)]
+mod tests {
+    use shardmill_record::SequenceNumber;
+
+    use super::*;
+
+    fn found(numbers: &[u64]) -> Vec<Found> {
+        let record = |number: &u64| Found {
+            number: *number,
+            key: "key".to_owned(),
+            shard: "shardId-000000000000".to_owned(),
+            position: Position::new(SequenceNumber::parse("1").unwrap(), 0),
+            arrival: 0,
+        };
+        numbers.iter().map(record).collect()
+    }
+
+    fn is_refused(check: impl FnOnce() + std::panic::UnwindSafe) -> bool {
+        std::panic::catch_unwind(check).is_err()
+    }
+
+    #[test]
+    fn checks_see_what_is_missing_repeated_strange_or_out_of_order() {
+        assert_each_once(&found(&[1, 0, 2]), 0..3);
+        for wrong in [&[0, 2][..], &[0, 1, 1, 2], &[0, 1, 2, 3]] {
+            assert!(is_refused(|| assert_each_once(&found(wrong), 0..3)), "{wrong:?}");
+        }
+        assert_order_of_keys(&found(&[0, 2, 5]));
+        for wrong in [&[0, 2, 1][..], &[0, 0]] {
+            assert!(is_refused(|| assert_order_of_keys(&found(wrong))), "{wrong:?}");
+        }
+    }
+}

@@ -16,13 +16,12 @@ pub enum Leases {
 /// A configuration with one processor, `copy`, that reads the stream `input`.
 #[derive(Debug, Clone)]
 pub struct Config {
-    plugin: String,
     leases: Leases,
     top: String,
     stream: String,
     processor: String,
     guest: String,
-    outputs: String,
+    others: String,
 }
 
 // === impl Config ===
@@ -30,19 +29,13 @@ pub struct Config {
 impl Config {
     /// The processor `route`, copying every record to the stream `output`.
     pub fn copy() -> Config {
-        Config::with_plugin("route").guest(r#"field = "/n""#).guest(r#"default = "copies""#)
-    }
-
-    /// Another plugin, with an output `copies` to the stream `output`.
-    pub fn with_plugin(plugin: &str) -> Config {
         Config {
-            plugin: plugin.to_owned(),
             leases: Leases::Lasting,
             top: String::new(),
             stream: String::new(),
             processor: String::new(),
-            guest: String::new(),
-            outputs: "[processors.copy.outputs.copies]\nstream = \"output\"\n".to_owned(),
+            guest: "field = \"/n\"\ndefault = \"copies\"\n".to_owned(),
+            others: String::new(),
         }
     }
 
@@ -81,19 +74,39 @@ impl Config {
         self
     }
 
-    /// The lease table of the processor.
+    /// A processor besides `copy` on the same stream: the guest that does as it is told, with lines of its own. What it
+    /// emits goes to the stream `asides`.
+    #[must_use]
+    pub fn and_guest(mut self, name: &str, plugin: &str, processor: &str, guest: &str) -> Config {
+        let plugin = paths::plugin(plugin);
+        let section = format!(
+            r#"
+[processors.{name}]
+stream = "input"
+plugin = {plugin:?}
+{processor}
+[processors.{name}.config]
+{guest}
+[processors.{name}.outputs.out]
+stream = "asides""#
+        );
+        push(&mut self.others, &section);
+        self
+    }
+
+    /// The lease table of the processor `copy`.
     pub fn lease_table(&self) -> &'static str {
         "tests-copy"
     }
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, stream, processor, guest, outputs, .. } = self;
+        let Config { top, stream, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => "60s",
             Leases::Brief => "2s",
         };
-        let plugin = paths::plugin(&self.plugin);
+        let plugin = paths::plugin("route");
         let compiled = paths::compiled();
         format!(
             r#"application = "tests"
@@ -120,7 +133,9 @@ plugin = {plugin:?}
 {processor}
 [processors.copy.config]
 {guest}
-{outputs}"#
+[processors.copy.outputs.copies]
+stream = "output"
+{others}"#
         )
     }
 }

@@ -91,6 +91,16 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
+    /// Sends SIGSTOP: it does nothing before [`Process::resume`].
+    pub fn suspend(&mut self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Sends SIGCONT.
+    pub fn resume(&mut self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Sends SIGKILL and waits for the end.
     pub async fn kill(&mut self) {
         self.signal(Signal::KILL);

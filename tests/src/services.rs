@@ -22,7 +22,7 @@ pub struct Services {
     /// For lease tables.
     pub dynamodb: aws_sdk_dynamodb::Client,
     environment: BTreeMap<String, String>,
-    _process: Process,
+    process: Process,
     _folder: TempDir,
 }
 
@@ -62,7 +62,7 @@ impl Services {
             kinesis: aws_sdk_kinesis::Client::from_conf(kinesis.build()),
             dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
             environment,
-            _process: process,
+            process,
             _folder: folder,
         }
     }
@@ -78,6 +78,13 @@ impl Services {
     /// What sends a child process to these services.
     pub fn environment(&self) -> &BTreeMap<String, String> {
         &self.environment
+    }
+
+    /// Lets nothing be answered for so long.
+    pub async fn pause(&mut self, time: Duration) {
+        self.process.suspend();
+        tokio::time::sleep(time).await;
+        self.process.resume();
     }
 
     /// Creates a stream and waits until it can be used.

@@ -79,8 +79,13 @@ impl<'a> Tail<'a> {
                 for record in read.records() {
                     let arrival = record.approximate_arrival_timestamp().expect("a time of arrival").to_millis();
                     let arrival = u64::try_from(arrival.expect("a time in range")).expect("a time after 1970");
-                    page.push(record.sequence_number(), record.partition_key(), record.data().as_ref(), arrival)
-                        .expect("a sequence number");
+                    page.push(
+                        record.sequence_number(),
+                        record.partition_key().expect("a key"),
+                        record.data().as_ref(),
+                        arrival,
+                    )
+                    .expect("a sequence number");
                 }
                 shard.unpacker.push(page.build());
                 shard.iterator = read.next_shard_iterator;

@@ -146,6 +146,16 @@ impl Worker {
         assert_eq!(status.code(), Some(0), "after SIGTERM");
     }
 
+    /// Sends SIGSTOP, as if its machine slept.
+    pub fn suspend(&mut self) {
+        self.process.suspend();
+    }
+
+    /// Sends SIGCONT.
+    pub fn resume(&mut self) {
+        self.process.resume();
+    }
+
     /// Sends SIGKILL and waits until nothing that it has sent is on its way any more.
     pub async fn kill(&mut self) {
         self.process.kill().await;

@@ -1,11 +1,12 @@
 //! Puts numbered records into a stream, as a KPL would and as an SDK would.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use aws_sdk_kinesis::primitives::Blob;
 use aws_sdk_kinesis::types::PutRecordsRequestEntry;
-use shardmill_record::UserRecord;
 use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
+use shardmill_record::{HashKey, UserRecord};
 
 use crate::Services;
 use crate::services::hash_key_range;
@@ -50,7 +51,8 @@ impl<'a> Writer<'a> {
     pub async fn put(&mut self, count: u64) -> Range<u64> {
         let first = self.next;
         self.next += count;
-        let records: Vec<UserRecord> = (first..self.next).map(|number| record(number, self.keys)).collect();
+        let records: Vec<UserRecord> =
+            (first..self.next).map(|number| record(number, self.key_of_number(number))).collect();
         for chunk in records.chunks(AT_ONCE) {
             let entries = if self.aggregates { self.aggregate(chunk).await } else { chunk.iter().map(alone).collect() };
             self.send(entries).await;
@@ -63,14 +65,23 @@ impl<'a> Writer<'a> {
         self.send(vec![entry(partition_key, None, data)]).await;
     }
 
+    /// The key of a record.
+    pub fn key_of_number(&self, number: u64) -> String {
+        // In another order than that of the numbers.
+        key(number * 7 % self.keys)
+    }
+
     /// A key whose records go to this shard.
     pub async fn key_of(&self, shard: &str) -> String {
+        self.keys_of(shard).await.pop_first().expect("each shard has keys")
+    }
+
+    /// The keys whose records go to this shard.
+    pub async fn keys_of(&self, shard: &str) -> BTreeSet<String> {
         let shards = self.services.shards(self.stream).await;
         let found = shards.iter().find(|candidate| candidate.shard_id() == shard).expect("a shard of the stream");
         let range = hash_key_range(found);
-        let goes_there =
-            |key: &String| range.contains(shardmill_record::HashKey::of_partition_key(key));
-        (0..self.keys).map(key).find(goes_there).expect("one of the keys goes to each shard")
+        (0..self.keys).map(key).filter(|key| range.contains(HashKey::of_partition_key(key))).collect()
     }
 
     /// Keeps the order of each shard's records.
@@ -106,9 +117,7 @@ fn key(number: u64) -> String {
     format!("key-{number}")
 }
 
-fn record(number: u64, keys: u64) -> UserRecord {
-    // Another order than that of the numbers, so that neighbours have unlike keys.
-    let partition_key = key(number * 7 % keys);
+fn record(number: u64, partition_key: String) -> UserRecord {
     let data = format!(r#"{{"n":{number},"key":"{partition_key}"}}"#).into_bytes().into();
     UserRecord { partition_key, explicit_hash_key: None, data }
 }

@@ -56,10 +56,7 @@ async fn a_worker_that_is_killed_loses_nothing_and_repeats_only_what_came_after_
         // More than it has time for.
         writer.put(600).await;
         worker.kill().await;
-        kills.push(Kill {
-            rows: leases::rows(&services, config.lease_table()).await,
-            outputs: output.count().await,
-        });
+        kills.push(Kill { rows: leases::rows(&services, config.lease_table()).await, outputs: output.count().await });
         worker = Worker::start(&services, &config);
     }
     // A call that was cut off may have been carried out: its numbers are never given again, so ask the stream.

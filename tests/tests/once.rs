@@ -65,10 +65,12 @@ async fn a_stop_inside_an_aggregate_loses_and_repeats_nothing() {
     let mut runs = 0;
     while (Tail::all(&services, "output").await.len() as u64) < RECORDS {
         let mut worker = Worker::start(&services, &config);
-        worker.until("some records", async |worker| {
-            worker.logged("INFO", "admin server").first()?;
-            (worker.records_done().await > 0).then_some(())
-        }).await;
+        worker
+            .until("some records", async |worker| {
+                worker.logged("INFO", "admin server").first()?;
+                (worker.records_done().await > 0).then_some(())
+            })
+            .await;
         worker.stop().await;
         runs += 1;
         let rows = leases::rows(&services, config.lease_table()).await;

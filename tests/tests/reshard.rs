@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use shardmill_tests::{
-    Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases,
-};
+use shardmill_tests::{Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases};
 
 const FIRST: &str = "shardId-000000000000";
 const SECOND: &str = "shardId-000000000001";
@@ -17,10 +15,12 @@ async fn splits_and_merges_lose_nothing_repeat_nothing_and_keep_the_order_of_key
     let mut writer = Writer::new(&services, "input", 100).with_aggregates();
     writer.put(2_000).await;
     let mut worker = Worker::start(&services, &config);
-    worker.until("the first records", async |worker| {
-        worker.logged("INFO", "admin server").first()?;
-        (worker.records_done().await > 0).then_some(())
-    }).await;
+    worker
+        .until("the first records", async |worker| {
+            worker.logged("INFO", "admin server").first()?;
+            (worker.records_done().await > 0).then_some(())
+        })
+        .await;
 
     writer.put(1_500).await;
     services.split("input", FIRST).await;

@@ -34,10 +34,8 @@ async fn without_a_setting_a_consumer_begins_with_the_oldest_record() {
 #[tokio::test]
 async fn at_the_tip_old_records_are_passed_over_and_a_restart_before_the_first_checkpoint_skips_nothing() {
     let services = Services::with_streams(2, 1).await;
-    let config = Config::copy()
-        .stream(r#"start = "latest""#)
-        .top(r#"worker-id = "worker-0""#)
-        .top("worker-runs-once = true");
+    let config =
+        Config::copy().stream(r#"start = "latest""#).top(r#"worker-id = "worker-0""#).top("worker-runs-once = true");
     let mut writer = Writer::new(&services, "input", 50);
     writer.put(200).await;
     tokio::time::sleep(NEXT_SECOND).await;

@@ -1,25 +1,27 @@
 //! Another worker goes on where one has ended.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use shardmill_record::Checkpoint;
 use shardmill_tests::{
-    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, eventually, leases, numbers,
-    positions,
+    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, eventually, leases,
+    numbers, positions,
 };
 use tokio::time::Instant;
+
+/// So that there is time to stop a worker in the middle of its work.
+const SMALL_BATCHES: &str = "batch = { records = 3 }";
 
 #[tokio::test]
 async fn the_leases_of_a_worker_that_died_are_taken_at_their_expiry_and_not_before() {
     let services = Services::with_streams(4, 2).await;
-    let config = Config::copy()
-        .leases(Leases::Brief)
-        .processor("batch = { records = 25 }")
-        .processor(r#"checkpoint-interval = "300ms""#);
+    let config =
+        Config::copy().leases(Leases::Brief).processor(SMALL_BATCHES).processor(r#"checkpoint-interval = "300ms""#);
     let named = |name: &str| config.clone().top(&format!("worker-id = {name:?}"));
     let rows = async || leases::rows(&services, config.lease_table()).await;
     let mut writer = Writer::new(&services, "input", 100).with_aggregates();
-    writer.put(2_000).await;
+    writer.put(5_000).await;
     let mut first = Worker::start_ready(&services, &named("first")).await;
     first
         .until("checkpoints of all shards", async |_| {
@@ -37,6 +39,7 @@ async fn the_leases_of_a_worker_that_died_are_taken_at_their_expiry_and_not_befo
     let mut output = Tail::new(&services, "output").await;
     let known = output.count().await;
     let before = numbers(output.found());
+    assert!((before.len() as u64) < writer.count(), "it was killed in the middle of its work");
     // The last renewal was up to 0.3 s before the kill, and `kill` takes 0.3 s more: 1.4 s of 2 s are left.
     while killed.elapsed() < Duration::from_millis(1_000) {
         let rows = rows().await;
@@ -71,7 +74,6 @@ async fn the_leases_of_a_worker_that_died_are_taken_at_their_expiry_and_not_befo
         let checkpoint = &at_kill[shard].checkpoint;
         assert!(Checkpoint::Position(position.clone()) > *checkpoint, "{record:?} was checkpointed: {checkpoint}");
     }
-    assert!(before.len() < positions.len(), "there was work left");
     let distinct = numbers(successors);
     assert_eq!(distinct.len(), successors.len(), "the successor repeats nothing of its own");
     assert_order_of_keys(successors);
@@ -82,12 +84,13 @@ async fn the_leases_of_a_worker_that_died_are_taken_at_their_expiry_and_not_befo
 async fn a_worker_that_stops_hands_over_at_once_and_nothing_is_repeated() {
     let services = Services::with_streams(4, 2).await;
     // With leases that last a minute: a successor that had to wait for their expiry would be too late.
-    let config = Config::copy().processor("batch = { records = 25 }");
+    let config = Config::copy().processor(SMALL_BATCHES);
     let mut writer = Writer::new(&services, "input", 100).with_aggregates();
-    writer.put(1_000).await;
+    writer.put(5_000).await;
     let mut first = Worker::start_ready(&services, &config).await;
     let mut second = Worker::start_ready(&services, &config).await;
-    writer.put(4_000).await;
+    writer.put(1_000).await;
+    assert!(first.records_done().await < writer.count(), "it is stopped in the middle of its work");
     first.stop().await;
     let stopped = Instant::now();
     writer.put(500).await;
@@ -119,4 +122,81 @@ async fn two_workers_that_start_together_share_the_shards() {
         worker.stop().await;
     }
     assert_each_once(&Tail::all(&services, "output").await, 0..2_000);
+}
+
+#[tokio::test]
+async fn a_worker_that_slept_beyond_its_leases_changes_nothing_when_it_wakes() {
+    let services = Services::with_streams(4, 2).await;
+    let config = Config::copy().leases(Leases::Brief).processor(SMALL_BATCHES);
+    let rows = async || leases::rows(&services, config.lease_table()).await;
+    let mut writer = Writer::new(&services, "input", 100).with_aggregates();
+    writer.put(6_000).await;
+    let mut first = Worker::start_ready(&services, &config.clone().top(r#"worker-id = "first""#)).await;
+    first.until("some records", async |worker| (worker.records_done().await > 0).then_some(())).await;
+    first.suspend();
+
+    let mut second = Worker::start_ready(&services, &config.clone().top(r#"worker-id = "second""#)).await;
+    let mut output = Tail::new(&services, "output").await;
+    second
+        .until("all outputs from the second worker", async |worker| {
+            let rows = rows().await;
+            let is_taken = rows.values().all(|row| row.owner.as_deref() == Some("second"));
+            output.poll().await;
+            let is_done = numbers(output.found()).len() as u64 == writer.count();
+            let checkpointed = worker.metric("shardmill_checkpoints_total", "").await > 0.0;
+            (is_taken && is_done && checkpointed).then_some(())
+        })
+        .await;
+    assert!(second.records_done().await > 0, "the first one slept in the middle of its work");
+    // The checkpoints of the end are written at their interval.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let before = (output.count().await, rows().await);
+
+    first.resume();
+    first
+        .until("the loss of its leases", async |worker| {
+            (worker.metric("shardmill_lease_lost_total", "").await == 4.0).then_some(())
+        })
+        .await;
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    // The system may have put it to sleep between its last look at the lease and the call: that one request of each shard
+    // cannot be called back.
+    let mut late: BTreeMap<String, usize> = BTreeMap::new();
+    let positions = positions(&Tail::all(&services, "input").await);
+    output.poll().await;
+    for record in &output.found()[before.0..] {
+        *late.entry(positions[&record.number].0.clone()).or_default() += 1;
+    }
+    assert!(late.values().all(|records| *records <= 3), "more than one request without a lease: {late:?}");
+    for (shard, row) in rows().await {
+        let old = &before.1[&shard];
+        assert_eq!((&row.owner, row.epoch, &row.checkpoint), (&old.owner, old.epoch, &old.checkpoint), "{shard}");
+    }
+    first.stop().await;
+    second.stop().await;
+    leases::assert_released_at_the_end(&rows().await, &Tail::all(&services, "input").await);
+}
+
+#[tokio::test]
+async fn a_worker_goes_on_by_itself_after_an_outage_of_its_services() {
+    let mut services = Services::with_streams(4, 2).await;
+    let config = Config::copy().leases(Leases::Brief).processor(SMALL_BATCHES);
+    Writer::new(&services, "input", 100).with_aggregates().put(6_000).await;
+    let mut worker = Worker::start_ready(&services, &config).await;
+    worker.until("some records", async |worker| (worker.records_done().await > 0).then_some(())).await;
+    assert!(worker.records_done().await < 6_000, "there is work left");
+    // Leases expire meanwhile.
+    services.pause(Duration::from_secs(4)).await;
+
+    let mut output = Tail::new(&services, "output").await;
+    worker
+        .until("all outputs", async |_| {
+            output.poll().await;
+            (numbers(output.found()).len() == 6_000).then_some(())
+        })
+        .await;
+    worker.until("readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(())).await;
+    worker.stop().await;
+    let rows = leases::rows(&services, config.lease_table()).await;
+    leases::assert_released_at_the_end(&rows, &Tail::all(&services, "input").await);
 }

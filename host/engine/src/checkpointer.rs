@@ -36,12 +36,7 @@ struct Writer {
 // === impl Checkpointer ===
 
 impl Checkpointer {
-    pub(crate) fn start(
-        lease: Arc<HeldLease>,
-        interval: Duration,
-        metrics: Metrics,
-        labels: ConsumerLabels,
-    ) -> Self {
+    pub(crate) fn start(lease: Arc<HeldLease>, interval: Duration, metrics: Metrics, labels: ConsumerLabels) -> Self {
         let (newest, newest_receiver) = watch::channel(None);
         let (written_sender, written) = watch::channel(None);
         let (hurry, hurry_receiver) = watch::channel(false);

@@ -156,7 +156,17 @@ impl Consumer {
 async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
     let stream = &parts.options.stream;
     let info = parts.kinesis.wait_until_active(stream).await?;
-    parts.store.ensure().await?;
+    let mut failures = 0u32;
+    while let Err(error) = parts.store.ensure().await {
+        if !error.is_transient() {
+            return Err(error.into());
+        }
+        failures += 1;
+        if failures == 1 {
+            tracing::warn!(processor = %parts.options.processor, %error, "the lease table cannot be reached yet; trying on");
+        }
+        tokio::time::sleep(parts.options.backoff.delay(failures, rand::random())).await;
+    }
     let identity =
         StreamIdentity { arn: info.arn.clone(), created_at: info.creation_time_ms, key_form: KeyForm::Shard };
     match claim_stream(parts.store.as_ref(), stream, &identity).await? {
@@ -232,22 +242,13 @@ async fn task(
     if let Some(at) = resume.remember {
         remember_start(&lease, at).await?;
     }
-    let seed = parts.seed ^ held.epoch.get() ^ u64::from(shard.as_str().bytes().fold(7u32, |sum, byte| {
-        sum.wrapping_mul(31).wrapping_add(u32::from(byte))
-    }));
-    let source = Source {
-        stream: Arc::clone(&options.stream),
-        shard: shard.clone(),
-        creation_time_ms: info.creation_time_ms,
-    };
-    let reader = PollingReader::new(
-        parts.kinesis.clone(),
-        source,
-        resume.from,
-        &parts.polling,
-        &parts.stream_metrics,
-        seed,
-    );
+    let seed = parts.seed
+        ^ held.epoch.get()
+        ^ u64::from(shard.as_str().bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte))));
+    let source =
+        Source { stream: Arc::clone(&options.stream), shard: shard.clone(), creation_time_ms: info.creation_time_ms };
+    let reader =
+        PollingReader::new(parts.kinesis.clone(), source, resume.from, &parts.polling, &parts.stream_metrics, seed);
     let range = held.range.unwrap_or(HashKeyRange::ALL);
     Some(ShardTask {
         worker: parts.lease_options.worker.as_str().into(),

@@ -194,11 +194,8 @@ mod tests {
     #[test]
     fn what_stands_behind_a_record_that_is_given_up_is_not_sent() {
         let mut progress = BatchProgress::new(3, 1);
-        let outputs = vec![
-            output("first", Cause::Record(0)),
-            output("third", Cause::Record(2)),
-            output("batch", Cause::Batch),
-        ];
+        let outputs =
+            vec![output("first", Cause::Record(0)), output("third", Cause::Record(2)), output("batch", Cause::Batch)];
         let applied = progress.apply(&[0, 1, 2], settled(vec![Verdict::Done, failed(), Verdict::Done], outputs));
         assert_eq!((applied.done, applied.failed), (2, 1));
         let given_up = progress.first_given_up().unwrap();

@@ -84,7 +84,5 @@ fn from_beginning(child: ChildShard) -> NewLease {
 
 /// Milliseconds since 1970. Only start positions are told by it, which are times of the service.
 pub(crate) fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

@@ -160,6 +160,7 @@ impl Writer {
 
     /// Lets go. The fence is closed first: the next holder may start the moment the row is written.
     pub(crate) async fn release(&self) -> Result<(), Error> {
+        self.fence.trip(Lost::Released);
         match self.write_last(&Change::Release).await {
             // Whoever took it in between, it is let go.
             Ok(()) | Err(Error::Lost(Lost::Completed | Lost::Taken { .. } | Lost::Evicted | Lost::Deleted)) => Ok(()),

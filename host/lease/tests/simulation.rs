@@ -1,6 +1,6 @@
 //! Seeded runs of several workers on one table under random faults: the promises hold at every moment.
 //!
-//! `SEED=17 cargo test --release -p shardmill-lease --test simulation` repeats one run.
+//! `SEED=17 cargo test --release -p shardmill-lease --test simulation` repeats one run; `SEEDS=1000` makes more.
 
 mod support;
 
@@ -203,8 +203,8 @@ async fn run(seed: u64) {
 
 #[test]
 fn promises_hold_under_faults() {
-    let named = std::env::var("SEED").ok().map(|seed| seed.parse().expect("SEED is a number"));
-    let seeds = named.map_or(0..40, |seed: u64| seed..seed + 1);
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("SEED and SEEDS are numbers"));
+    let seeds = number("SEED").map_or(0..number("SEEDS").unwrap_or(40), |seed| seed..seed + 1);
     for seed in seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| runtime.block_on(run(seed))));

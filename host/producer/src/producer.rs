@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::answer::{self, Failure};
 use crate::backoff::Backoff;
 use crate::metrics::StreamMetrics;
-use crate::plan::{Next, Outcome, Plan, Request, Rules, Settled, validate};
+use crate::plan::{Next, Outcome, Plan, Request, Rules, Settled, Surprise, validate};
 use crate::shard_cache::ShardCache;
 use crate::shard_map::ShardMap;
 use crate::{Error, Metrics, Options, Sent, Stopped};
@@ -79,7 +79,9 @@ impl Producer {
     /// `permit` is asked before every request; once it refuses, none is started any more. Whatever may pass by itself
     /// (throttling, lost answers, an unreachable endpoint) is tried again without end, with a back-off of each shard's
     /// own. After a lost answer a record may be stored twice, even behind later ones of its key if the service was slow
-    /// to take the lost request in; PutRecords gives no means against that.
+    /// to take the lost request in; PutRecords gives no means against that. After a reshard an aggregate may take
+    /// records along to a shard that is not theirs; they are sent again to their own, so a reader that delivers what is
+    /// outside its shard's range meets them twice.
     ///
     /// # Errors
     /// [`Error::Refused`] before anything is sent if a record breaks a rule of PutRecords; [`Error::Rejected`] if the
@@ -170,8 +172,8 @@ impl Producer {
 
     async fn settle(&self, plan: &mut Plan, request: Request, answer: &Answer) -> Settled {
         let mut map = Arc::clone(plan.map());
-        if plan.is_surprised(&request, &answer.outcomes) {
-            map = self.shards.refresh(&map).await;
+        if let Some(surprise) = plan.surprise(&request, &answer.outcomes) {
+            map = self.shards.refresh(&map, surprise == Surprise::Aggregate).await;
         }
         let delay = |failures| self.backoff.delay(failures);
         let settled = plan.settle(request, &answer.outcomes, &map, Instant::now(), delay);

@@ -7,7 +7,7 @@ use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
 use aws_sdk_kinesis::types::{Shard, ShardFilter, ShardFilterType};
 use shardmill_record::{HashKeyRange, ShardId};
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::answer::Failure;
 use crate::shard_map::{OpenShard, ShardMap};
@@ -50,17 +50,22 @@ impl ShardCache {
         Ok(map)
     }
 
-    /// A newer map than this one, which has turned out to be wrong; the same one if the stream was listed a moment
-    /// ago or cannot be listed now.
-    pub(crate) async fn refresh(&self, old: &Arc<ShardMap>) -> Arc<ShardMap> {
+    /// A newer map than this one, which has turned out to be wrong; the same one if the stream cannot be listed now.
+    /// If it was listed a moment ago this waits only when somebody needs to know.
+    pub(crate) async fn refresh(&self, old: &Arc<ShardMap>, needed: bool) -> Arc<ShardMap> {
         let mut state = self.state.lock().await;
         if let Some(map) = &state.map
             && !Arc::ptr_eq(map, old)
         {
             return Arc::clone(map);
         }
-        if state.listed.is_some_and(|listed| listed.elapsed() < LISTING_INTERVAL) {
-            return Arc::clone(old);
+        if let Some(next) = state.listed.map(|listed| listed + LISTING_INTERVAL)
+            && next > Instant::now()
+        {
+            if !needed {
+                return Arc::clone(old);
+            }
+            sleep_until(next).await;
         }
         state.listed = Some(Instant::now());
         match self.list().await {

@@ -18,7 +18,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("the admin server cannot listen on {address}: {source}; set another address with `listen` in [admin], or `enabled = false`")]
+#[error(
+    "the admin server cannot listen on {address}: {source}; set another address with `listen` in [admin], or `enabled = false`"
+)]
 pub struct Error {
     address: SocketAddr,
     source: std::io::Error,

@@ -48,7 +48,13 @@ pub fn local() -> SdkConfig {
     SdkConfig::builder()
         .behavior_version(BehaviorVersion::latest())
         .region(Region::from_static("us-east-1"))
-        .credentials_provider(SharedCredentialsProvider::new(Credentials::new("local", "local", None, None, "local backend")))
+        .credentials_provider(SharedCredentialsProvider::new(Credentials::new(
+            "local",
+            "local",
+            None,
+            None,
+            "local backend",
+        )))
         .sleep_impl(SharedAsyncSleep::new(TokioSleep::new()))
         .timeout_config(timeouts())
         .retry_config(RetryConfig::standard())

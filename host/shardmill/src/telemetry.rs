@@ -8,7 +8,9 @@ use crate::config::{Log, LogFormat};
 
 /// Why the log cannot be set up.
 #[derive(Debug, thiserror::Error)]
-#[error("`{filter}` is not a log filter: a level (error, warn, info, debug, trace) or directives such as \"info,shardmill_lease=debug\" are expected")]
+#[error(
+    "`{filter}` is not a log filter: a level (error, warn, info, debug, trace) or directives such as \"info,shardmill_lease=debug\" are expected"
+)]
 pub struct Error {
     filter: String,
 }

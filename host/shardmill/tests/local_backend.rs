@@ -86,7 +86,8 @@ impl Backend {
     }
 
     async fn read(&self, iterator: &str) -> GetRecordsOutput {
-        self.kinesis.get_records().shard_iterator(iterator).send().await.unwrap()
+        let read = self.kinesis.get_records().shard_iterator(iterator).send();
+        tokio::time::timeout(Duration::from_secs(30), read).await.expect("an answer").unwrap()
     }
 
     /// Everything up to the shard's end, and the last answer.

@@ -5,20 +5,36 @@ use std::time::Duration;
 
 use rand::Rng;
 use shardmill_plugin::{Failure, Outcome, ProcessError};
-use shardmill_record::Batch;
+use shardmill_record::{Batch, Position};
 use tokio::time::Instant;
 
 use super::{Leave, ShardTask};
 use crate::status::ShardState;
-use crate::{Applied, BatchProgress, Invariant, SendError};
+use crate::{Applied, BatchProgress, GivenUp, Invariant, SendError};
 
 /// What came of one attempt.
 struct Attempt {
     applied: Applied,
     kind: &'static str,
+    /// Whether the call failed as a whole: then nobody knows which record is to blame.
+    whole: bool,
     /// The guest's own wish for the wait before the next attempt.
     after: Option<Duration>,
     stop: Option<String>,
+}
+
+/// Says which record is given up; or which batch, where one record of it has spoiled the call and any may have.
+fn blame(part: &Batch, first: Position, given_up: &GivenUp, whole: bool) -> String {
+    let GivenUp { attempts, reason, .. } = given_up;
+    match part.len() {
+        records if whole && records > 1 => {
+            let last = part.position(records - 1);
+            format!(
+                "the batch of {records} records from {first} to {last} is not processed after {attempts} attempts: {reason}"
+            )
+        }
+        _single => format!("the record at {first} is not processed after {attempts} attempts: {reason}"),
+    }
 }
 
 // === impl ShardTask ===
@@ -52,11 +68,7 @@ impl ShardTask {
             if let Some(reason) = came.stop {
                 leave = Some(Leave::Stop(reason));
             } else if let Some(given_up) = progress.first_given_up() {
-                let position = batch.position(given_up.index);
-                leave = Some(Leave::Stop(format!(
-                    "the record at {position} is not processed after {} attempts: {}",
-                    given_up.attempts, given_up.reason
-                )));
+                leave = Some(Leave::Stop(blame(&part, batch.position(given_up.index), &given_up, came.whole)));
             } else {
                 self.show_retrying(&came, attempt);
                 leave = self.back_off(attempt, came.after).await;
@@ -100,7 +112,7 @@ impl ShardTask {
             Ok(settled) => {
                 self.metrics.outputs_dropped.get_or_create(&self.labels).inc_by(settled.dropped_outputs as u64);
                 let applied = progress.apply(handed, settled);
-                Attempt { applied, kind: "record", after: None, stop: None }
+                Attempt { applied, kind: "record", whole: false, after: None, stop: None }
             }
             Err(failure) => {
                 let reason = failure.to_string();
@@ -113,7 +125,7 @@ impl ShardTask {
                     _other => (true, None, None),
                 };
                 let applied = progress.fail_all(handed, &reason, retry);
-                Attempt { applied, kind: failure.kind(), after, stop }
+                Attempt { applied, kind: failure.kind(), whole: true, after, stop }
             }
         }
     }

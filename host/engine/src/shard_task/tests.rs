@@ -10,7 +10,7 @@ use bytes::Bytes;
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{Coordinator, Event, Fence, Lease, LeaseKey, NewLease, ShardSource, TokioClock, WorkerId};
 use shardmill_plugin::{
-    Cause, Failure, FailedRecord, HookOutcome, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord,
+    Cause, FailedRecord, Failure, HookOutcome, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord,
 };
 use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, PageBuilder, UserRecord};
 use shardmill_stream::start::Start;
@@ -70,7 +70,8 @@ impl Reader for FakeReader {
             page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), 0).unwrap();
         }
         let end = self.ends && self.pages.is_empty();
-        let child = ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
+        let child =
+            ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
         Ok(ReadPage {
             page: page.build(),
             continuation: ReadFrom::TrimHorizon,
@@ -354,6 +355,14 @@ async fn a_call_that_crashes_is_made_again() {
     run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
     assert!(began.elapsed() >= Duration::from_secs(60), "the guest's wish is kept");
     assert_eq!(run.kept.sent(), texts(1..=3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fails_as_a_whole_blames_no_single_record() {
+    let run = Run::start([(1..=9).collect()], false, |_, _| Err(Failure::Host("crash".into()))).await;
+    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    let ShardState::Stopped { reason } = run.state() else { unreachable!() };
+    assert!(reason.contains("9 records from 1/0 to 9/0") && reason.contains("3 attempts"), "{reason}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -159,7 +159,7 @@ impl Coordinator {
     /// is asked again for as long as it takes.
     pub async fn run(mut self, drain: CancellationToken) -> Result<(), store::Error> {
         // Leases see the end at once, also while the loop is busy.
-        self.draining = drain.clone();
+        self.draining = drain.child_token();
         let mut next_scan = Instant::now();
         let mut next_sync = Instant::now();
         loop {

@@ -15,11 +15,14 @@ use crate::{Lease, LeaseKey, NewLease};
 const TABLE: &str = "in memory";
 
 /// A table in memory. Clones share it; each may have faults of its own, like workers on different networks.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Memory {
     tables: Arc<Mutex<Tables>>,
-    faults: Option<Arc<dyn Fn(&Call<'_>) -> Fault + Send + Sync>>,
+    faults: Option<Arc<Faults>>,
 }
+
+/// Decides what goes wrong with each call.
+type Faults = dyn Fn(&Call<'_>) -> Fault + Send + Sync;
 
 #[derive(Default)]
 struct Tables {
@@ -79,12 +82,6 @@ pub struct Applied {
 struct Injected;
 
 // === impl Memory ===
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self { tables: Arc::default(), faults: None }
-    }
-}
 
 impl Memory {
     /// A table without history and faults.

@@ -101,12 +101,12 @@ impl Entry {
 
 impl Request {
     /// Whether there was room.
-    pub(super) fn take(&mut self, entry: Entry, max_entries: usize, max_bytes: usize) -> Result<(), Entry> {
+    pub(super) fn take(&mut self, entry: Entry, max_entries: usize, max_bytes: usize) -> bool {
         if self.entries.len() >= max_entries || self.bytes + entry.bytes() > max_bytes {
-            return Err(entry);
+            return false;
         }
         self.bytes += entry.bytes();
         self.entries.push(entry);
-        Ok(())
+        true
     }
 }

@@ -52,6 +52,15 @@ pub(crate) enum Next {
     Done,
 }
 
+/// What an answer has to tell about the shard map.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Surprise {
+    /// It is old.
+    Shard,
+    /// It is old, and without a new one nobody knows which records of an aggregate are in the right shard.
+    Aggregate,
+}
+
 /// What an answer brought, in numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Settled {
@@ -169,7 +178,7 @@ impl Plan {
     fn fill(&mut self, request: &mut Request, lane: usize) -> bool {
         while let Some(entry) = self.entry(lane) {
             let taken = entry.len();
-            if request.take(entry, self.rules.max_entries, self.rules.max_bytes).is_err() {
+            if !request.take(entry, self.rules.max_entries, self.rules.max_bytes) {
                 return false;
             }
             for index in self.lanes[lane].waiting.drain(..taken) {
@@ -198,12 +207,17 @@ impl Plan {
         Some(aggregate.unwrap_or_else(|| Entry::alone(lane, first, &self.records[first].record)))
     }
 
-    /// Whether a record was stored elsewhere than expected: the map is old.
-    pub(crate) fn is_surprised(&self, request: &Request, outcomes: &[Outcome]) -> bool {
-        request.entries.iter().zip(outcomes).any(|(entry, outcome)| match outcome {
-            Outcome::Stored { shard, .. } => self.map.find(shard) != Some(entry.lane),
-            Outcome::Failed | Outcome::Unknown => false,
-        })
+    /// The worst that the answer has to tell about the map, if something was stored elsewhere than expected.
+    pub(crate) fn surprise(&self, request: &Request, outcomes: &[Outcome]) -> Option<Surprise> {
+        let of_entry = |(entry, outcome): (&Entry, &Outcome)| match outcome {
+            Outcome::Stored { shard, .. } => match self.map.find(shard) {
+                Some(found) if found == entry.lane => None,
+                None if entry.len() > 1 => Some(Surprise::Aggregate),
+                _ => Some(Surprise::Shard),
+            },
+            Outcome::Failed | Outcome::Unknown => None,
+        };
+        request.entries.iter().zip(outcomes).filter_map(of_entry).max()
     }
 
     /// Takes in what became of a request: one outcome for each of its entries.

@@ -117,7 +117,8 @@ fn any_records() -> impl Strategy<Value = Vec<UserRecord>> {
 fn any_rules() -> impl Strategy<Value = Rules> {
     let aggregate = prop_oneof![Just(None), (20..400usize).prop_map(Some)];
     let ordering = prop_oneof![2 => Just(Ordering::Key), 1 => Just(Ordering::None)];
-    (ordering, aggregate, 1..6usize, 100..1_000usize).prop_map(
+    // A request has room for the largest Kinesis record, as the service's limits have.
+    (ordering, aggregate, 1..6usize, 401..1_200usize).prop_map(
         |(ordering, aggregate_max_bytes, max_entries, max_bytes)| Rules {
             ordering,
             aggregate_max_bytes,
@@ -182,7 +183,8 @@ fn run(
                 requests += 1;
                 let put = |entry| service.put(entry, fates.next().unwrap_or(Fate::Stored));
                 let outcomes: Vec<_> = request.entries.iter().map(put).collect();
-                let map = if plan.is_surprised(&request, &outcomes) { service.map() } else { Arc::clone(plan.map()) };
+                let map =
+                    if plan.surprise(&request, &outcomes).is_some() { service.map() } else { Arc::clone(plan.map()) };
                 let settled =
                     plan.settle(request, &outcomes, &map, now, |failures| Duration::from_millis(failures.into()));
                 sum.acknowledged += settled.acknowledged;
@@ -308,7 +310,7 @@ proptest! {
             check_limits(&request, &plan);
             let outcomes: Vec<_> = request.entries.iter().map(|entry| service.put(entry, Fate::Stored)).collect();
             let unknown = request.entries.iter().any(|entry| entry.lane == map.len());
-            prop_assert_eq!(plan.is_surprised(&request, &outcomes), unknown);
+            prop_assert_eq!(plan.surprise(&request, &outcomes), unknown.then_some(Surprise::Shard));
             prop_assert!(request.entries.iter().all(|entry| entry.lane < map.len() || entry.len() == 1));
             plan.settle(request, &outcomes, &map, now, |_| Duration::ZERO);
         }

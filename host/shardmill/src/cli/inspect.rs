@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::json;
 use shardmill_plugin::{Module, Runtime, RuntimeOptions};
 
-use super::{Failure, output};
 use super::exit::with_causes;
+use super::{Failure, output};
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
@@ -25,7 +25,8 @@ pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
         .await
         .map_err(|error| Failure::configuration(format!("cannot read {}: {error}", path.display())))?;
     let options = RuntimeOptions { cache_dir: None, ..RuntimeOptions::default() };
-    let runtime = Runtime::new(options, shardmill_plugin::Metrics::default()).map_err(|error| Failure::running(with_causes(&error)))?;
+    let runtime = Runtime::new(options, shardmill_plugin::Metrics::default())
+        .map_err(|error| Failure::running(with_causes(&error)))?;
     let module = runtime
         .load(&path.display().to_string(), bytes)
         .await
@@ -37,7 +38,10 @@ pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
     }
     output::line(format_args!("{}", path.display()));
     for key in ["contract", "form", "hooks", "digest", "bytes"] {
-        output::line(format_args!("  {key:<10} {}", description[key].as_str().map_or_else(|| description[key].to_string(), str::to_owned)));
+        output::line(format_args!(
+            "  {key:<10} {}",
+            description[key].as_str().map_or_else(|| description[key].to_string(), str::to_owned)
+        ));
     }
     for (title, key) in [("exports", "exports"), ("imports", "imports")] {
         output::line(format_args!("  {title}"));

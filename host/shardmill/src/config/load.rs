@@ -29,8 +29,7 @@ pub enum Error {
 
 /// Reads and checks a file. Paths in it are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let source =
-        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let source = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     parse(&path.display().to_string(), &source, path.parent().unwrap_or(Path::new("")))
 }
 

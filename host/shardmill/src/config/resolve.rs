@@ -113,7 +113,10 @@ fn worker(given: Option<&str>) -> Checked<WorkerId> {
 fn worker_runs_once(file: &File) -> Checked<bool> {
     if file.worker_runs_once && file.worker_id.is_none() {
         let nameless = wrong(&["worker-runs-once"], "without `worker-id` every run has an id of its own");
-        return helped(nameless, "set `worker-id` to the name that the platform gives, such as a StatefulSet's pod name");
+        return helped(
+            nameless,
+            "set `worker-id` to the name that the platform gives, such as a StatefulSet's pod name",
+        );
     }
     Ok(file.worker_runs_once)
 }
@@ -275,7 +278,10 @@ fn stream(file: &File, processor: &str, name: &str) -> Checked<Stream> {
     let settings = section.settings(&file.defaults.stream);
     Ok(Stream {
         name: kinesis_name,
-        start: Start { position: settings.start.unwrap_or(StartPosition::TrimHorizon), shards: start_shards(name, section)? },
+        start: Start {
+            position: settings.start.unwrap_or(StartPosition::TrimHorizon),
+            shards: start_shards(name, section)?,
+        },
         idle: within(
             &["streams", name, "idle"],
             time(settings.idle, Duration::from_secs(1)),
@@ -292,8 +298,8 @@ fn start_shards(
 ) -> Checked<BTreeMap<ShardId, shardmill_stream::start::ShardStart>> {
     let mut shards = BTreeMap::new();
     for (id, start) in &section.start_shards {
-        let shard = ShardId::parse(id)
-            .or_else(|error| wrong(&["streams", stream, "start-shards", id], error.to_string()))?;
+        let shard =
+            ShardId::parse(id).or_else(|error| wrong(&["streams", stream, "start-shards", id], error.to_string()))?;
         shards.insert(shard, start.clone());
     }
     Ok(shards)

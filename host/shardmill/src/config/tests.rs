@@ -97,7 +97,10 @@ fn mistakes_name_the_line_the_key_and_what_is_allowed() {
     assert_names("application = ", &["test.toml:1"]);
     assert_names(&in_processor("btach = 1"), &["test.toml:6", "btach", "batch", "retry"]);
     assert_names(&in_processor("batch = { records = \"many\" }"), &["test.toml:6", "string", "usize"]);
-    assert_names(&in_processor("batch = { records = 0 }"), &["test.toml:6", "processors.p.batch.records", "1 to 10000"]);
+    assert_names(
+        &in_processor("batch = { records = 0 }"),
+        &["test.toml:6", "processors.p.batch.records", "1 to 10000"],
+    );
     assert_names(&in_processor("batch = { records = 10001 }"), &["processors.p.batch.records", "1 to 10000"]);
     assert_names(&in_processor("checkpoint-interval = \"soon\""), &["test.toml:6", "soon", "500ms"]);
     assert_names(&in_processor("checkpoint-interval = 5"), &["test.toml:6", "unit"]);

@@ -84,10 +84,13 @@ async fn demonstrate(
 
     let records = flights::records();
     let total = records.len() as u64;
-    say(&format!("Putting {total} flights out of New York, 1–3 January 2013, into the stream `{INPUT}`, {INPUT_SHARDS} shards."));
+    say(&format!(
+        "Putting {total} flights out of New York, 1–3 January 2013, into the stream `{INPUT}`, {INPUT_SHARDS} shards."
+    ));
     put(&clients, records, arguments.json).await?;
 
-    let lease_table = config.processors.get(PROCESSOR).map(|processor| processor.lease_table.clone()).unwrap_or_default();
+    let lease_table =
+        config.processors.get(PROCESSOR).map(|processor| processor.lease_table.clone()).unwrap_or_default();
     let host = Host::builder(config).sdk_config(sdk).build().await?;
     let progress = host.progress();
     let admin = host.admin_address();
@@ -177,11 +180,19 @@ async fn create_stream(clients: &Clients, name: &str, shards: i32) -> Result<(),
 }
 
 async fn put(clients: &Clients, records: Vec<shardmill_record::UserRecord>, quiet: bool) -> Result<(), Failure> {
-    let options =
-        shardmill_producer::Options { ordering: Ordering::None, aggregate: false, ..shardmill_producer::Options::default() };
+    let options = shardmill_producer::Options {
+        ordering: Ordering::None,
+        aggregate: false,
+        ..shardmill_producer::Options::default()
+    };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let producer =
-        Producer::new(clients.producer.clone(), INPUT.to_owned(), options, shardmill_producer::Metrics::default(), seed);
+    let producer = Producer::new(
+        clients.producer.clone(),
+        INPUT.to_owned(),
+        options,
+        shardmill_producer::Metrics::default(),
+        seed,
+    );
     let bar = bar(records.len() as u64, quiet);
     for chunk in records.chunks(PUT_AT_ONCE) {
         producer
@@ -220,9 +231,19 @@ async fn show(
     }
     crate::cli::output::line(format_args!("{}", report.table()));
     crate::cli::output::line(format_args!("{}", report.summary()));
-    crate::cli::output::line(format_args!("Where things are: input in the stream `{INPUT}`, results in the stream `{OUTPUT}`, leases and checkpoints in the"));
-    crate::cli::output::line(format_args!("DynamoDB table `{lease_table}` (all in memory at {} and {}).", local.endpoints().kinesis, local.endpoints().dynamodb));
-    crate::cli::output::line(format_args!("Next: the processor is plugins/flight-delays/src/lib.rs, the configuration demo/shardmill.toml; with your own streams"));
-    crate::cli::output::line(format_args!("and AWS credentials `shardmill run --config FILE` does the same on AWS. `shardmill demo --follow` runs on."));
+    crate::cli::output::line(format_args!(
+        "Where things are: input in the stream `{INPUT}`, results in the stream `{OUTPUT}`, leases and checkpoints in the"
+    ));
+    crate::cli::output::line(format_args!(
+        "DynamoDB table `{lease_table}` (all in memory at {} and {}).",
+        local.endpoints().kinesis,
+        local.endpoints().dynamodb
+    ));
+    crate::cli::output::line(format_args!(
+        "Next: the processor is plugins/flight-delays/src/lib.rs, the configuration demo/shardmill.toml; with your own streams"
+    ));
+    crate::cli::output::line(format_args!(
+        "and AWS credentials `shardmill run --config FILE` does the same on AWS. `shardmill demo --follow` runs on."
+    ));
     Ok(())
 }

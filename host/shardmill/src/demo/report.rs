@@ -54,7 +54,7 @@ pub(super) async fn read(clients: &Clients, stream: &str) -> Result<Vec<Delay>, 
         let mut unpacker = Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver);
         loop {
             let read = reader.next(Demand { records: 10_000, bytes: 10 << 20 }).await.map_err(failed)?;
-            let at_tip = read.page.is_empty() && read.millis_behind.unwrap_or(0) == 0;
+            let at_tip = read.millis_behind == Some(0) || (read.page.is_empty() && read.millis_behind.is_none());
             unpacker.push(read.page);
             if at_tip || read.end {
                 break;

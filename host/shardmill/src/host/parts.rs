@@ -56,11 +56,7 @@ pub(super) async fn load(runtime: &Runtime, processor: &config::Processor) -> Re
         .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
 }
 
-pub(super) fn plugin(
-    runtime: &Runtime,
-    module: Module,
-    processor: &config::Processor,
-) -> Result<Plugin, Error> {
+pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
     let limits = &processor.limits;
     let settings = shardmill_plugin::Settings {
         processor: processor.name.clone(),
@@ -75,8 +71,7 @@ pub(super) fn plugin(
         },
         grants: shardmill_plugin::Grants { clocks: processor.grants.clocks, random: processor.grants.random },
     };
-    Plugin::new(runtime, module, settings)
-        .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+    Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
 }
 
 pub(super) async fn start(plugin: &Plugin, processor: &str) -> Result<(), Error> {
@@ -117,10 +112,7 @@ pub(super) fn lease_options(config: &Config, processor: &config::Processor) -> s
         write_timeout: leases.write_timeout,
         max_leases_per_worker: leases.max_per_worker,
         worker_runs_once: config.worker_runs_once,
-        ..shardmill_lease::Options::new(
-            format!("{}-{}", config.application, processor.name),
-            config.worker.clone(),
-        )
+        ..shardmill_lease::Options::new(format!("{}-{}", config.application, processor.name), config.worker.clone())
     }
 }
 
@@ -136,13 +128,8 @@ pub(super) fn destinations(
             aggregate: output.aggregate,
             ..shardmill_producer::Options::default()
         };
-        let producer = Producer::new(
-            clients.producer.clone(),
-            output.stream.clone(),
-            options,
-            metrics.clone(),
-            rand::random(),
-        );
+        let producer =
+            Producer::new(clients.producer.clone(), output.stream.clone(), options, metrics.clone(), rand::random());
         by_name.insert(name.clone(), Arc::new(StreamDestination::new(name.clone(), producer)));
     }
     Destinations::new(by_name)

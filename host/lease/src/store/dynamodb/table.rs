@@ -13,8 +13,9 @@ use super::error::Context;
 use super::{DynamoDb, schema};
 use crate::store::{Ensured, Error, Source};
 
-/// Between looks at a table that is being created.
-const POLL: Duration = Duration::from_millis(500);
+/// Between looks at a table that is being created: soon at first, for stores that need no time, then seldom.
+const POLL: Duration = Duration::from_millis(20);
+const LONGEST_POLL: Duration = Duration::from_secs(1);
 
 /// What a table must look like.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ impl DynamoDb {
     /// Finds or creates a table, and waits until it can be used.
     pub(super) async fn ensure_table(&self, layout: &Layout, table: &str) -> Result<Ensured, Error> {
         let mut ensured = Ensured::Existing;
+        let mut poll = POLL;
         let deadline = tokio::time::Instant::now() + self.timeouts.table;
         loop {
             let status = match self.describe(table).await? {
@@ -63,7 +65,8 @@ impl DynamoDb {
                 let source: Source = Box::new(NotActive(status));
                 return Err(Error::Unavailable { table: table.to_owned(), source });
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(poll).await;
+            poll = LONGEST_POLL.min(poll * 2);
         }
     }
 

@@ -1,0 +1,374 @@
+//! Mistakes of an operator: each is told apart by its exit status, and says what is wrong, where, and what is allowed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use shardmill_tests::{Config, Finished, Services, Worker, command, paths, run};
+use tempfile::TempDir;
+
+const WRONG_CONFIGURATION: Option<i32> = Some(78);
+const UNAVAILABLE: Option<i32> = Some(69);
+
+/// A configuration that is wrong: its text (`PLUGIN` stands for a plugin's path), the line of the mistake (0 for none),
+/// and what has to be said.
+struct Mistake {
+    name: &'static str,
+    text: &'static str,
+    line: usize,
+    said: &'static [&'static str],
+}
+
+const PROCESSOR: &str =
+    "[processors.copy]\nstream = \"input\"\nplugin = 'PLUGIN'\nconfig = { field = \"/n\", default = \"out\" }\n";
+
+const MISTAKES: &[Mistake] = &[
+    Mistake { name: "syntax", text: "application = \"tests\n", line: 1, said: &["string"] },
+    Mistake {
+        name: "unknown key",
+        text: "application = \"tests\"\n[leases]\nrenw = \"3s\"\n",
+        line: 3,
+        said: &["renw", "renew", "expiry"],
+    },
+    Mistake {
+        name: "unknown table",
+        text: "application = \"tests\"\n[lease]\n",
+        line: 2,
+        said: &["lease", "leases", "processors"],
+    },
+    Mistake { name: "wrong type", text: "application = 7\n", line: 1, said: &["application", "7", "string"] },
+    Mistake {
+        name: "missing key",
+        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\n",
+        line: 2,
+        said: &["plugin"],
+    },
+    Mistake { name: "missing application", text: "[log]\n", line: 0, said: &["application"] },
+    Mistake {
+        name: "application with a space",
+        text: "application = \"my tests\"\n",
+        line: 1,
+        said: &["application", "my tests", "letters"],
+    },
+    Mistake {
+        name: "expiry before renewal",
+        text: "application = \"tests\"\n[leases]\nrenew = \"10s\"\nexpiry = \"5s\"\n",
+        line: 4,
+        said: &["leases.expiry", "10s", "5s", "longer"],
+    },
+    Mistake {
+        name: "duration without a unit",
+        text: "application = \"tests\"\n[leases]\nrenew = 3\n",
+        line: 3,
+        said: &["3", "duration", "500ms"],
+    },
+    Mistake {
+        name: "unknown unit",
+        text: "application = \"tests\"\nshutdown-timeout = \"3 parsecs\"\n",
+        line: 2,
+        said: &["3 parsecs", "duration", "500ms"],
+    },
+    Mistake { name: "size", text: "application = \"tests\"\nmemory = \"much\"\n", line: 2, said: &["much", "64 MiB"] },
+    Mistake {
+        name: "no records in a batch",
+        text: "application = \"tests\"\nPROCESSORbatch = { records = 0 }\n",
+        line: 6,
+        said: &["processors.copy.batch.records", "0", "1 to 10000"],
+    },
+    Mistake {
+        name: "too many records in a batch",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.batch]\nrecords = 10_001\n",
+        line: 7,
+        said: &["processors.copy.batch.records", "10001", "1 to 10000"],
+    },
+    Mistake {
+        name: "bounds in the defaults",
+        text: "application = \"tests\"\n[defaults.processor.retry]\nattempts = 0\nPROCESSOR",
+        line: 0,
+        said: &["attempts", "0 is out of bounds"],
+    },
+    Mistake {
+        name: "output twice",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nstream = \"a\"\n[processors.copy.outputs.out]\nstream = \"b\"\n",
+        line: 8,
+        said: &["duplicate", "out"],
+    },
+    Mistake {
+        name: "stream name",
+        text: "application = \"tests\"\n[processors.copy]\nplugin = 'PLUGIN'\nstream = \"my stream\"\n",
+        line: 4,
+        said: &["processors.copy.stream", "my stream", "letters"],
+    },
+    Mistake {
+        name: "stream name of an output",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nstream = \"a/b\"\n",
+        line: 7,
+        said: &["processors.copy.outputs.out.stream", "a/b", "letters"],
+    },
+    Mistake {
+        name: "start position",
+        text: "application = \"tests\"\n[streams.input]\nstart = \"LATEST\"\n",
+        line: 3,
+        said: &["LATEST", "trim-horizon", "latest"],
+    },
+    Mistake {
+        name: "start of a shard",
+        text: "application = \"tests\"\n[streams.input.start-shards]\nshardId-000000000000 = { at = \"first\" }\n",
+        line: 3,
+        said: &["first", "digits"],
+    },
+    Mistake {
+        name: "admin address",
+        text: "application = \"tests\"\n[admin]\nlisten = \"localhost\"\nPROCESSOR",
+        line: 3,
+        said: &["admin.listen", "localhost", "127.0.0.1:9465"],
+    },
+    Mistake {
+        name: "log filter",
+        text: "application = \"tests\"\nPROCESSOR[log]\nfilter = \"loud=very\"\n",
+        line: 0,
+        said: &["loud=very", "error, warn, info"],
+    },
+    Mistake {
+        name: "one lease table for two",
+        text: "application = \"tests\"\nPROCESSOR[processors.other]\nstream = \"input\"\nplugin = 'PLUGIN'\nlease-table = \"tests-copy\"\n",
+        line: 9,
+        said: &["processors.other.lease-table", "tests-copy", "copy"],
+    },
+    Mistake {
+        name: "no processors",
+        text: "application = \"tests\"\n",
+        line: 0,
+        said: &["no processor", "[processors.NAME]"],
+    },
+    Mistake {
+        name: "nameless worker that runs once",
+        text: "application = \"tests\"\nworker-runs-once = true\nPROCESSOR",
+        line: 2,
+        said: &["worker-runs-once", "worker-id"],
+    },
+    Mistake {
+        name: "plugin that is not there",
+        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \"nowhere.wasm\"\n",
+        line: 0,
+        said: &["copy", "nowhere.wasm", "plugin"],
+    },
+    Mistake {
+        name: "plugin that is none",
+        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \"shardmill.toml\"\n",
+        line: 0,
+        said: &["copy", "shardmill.toml", "not WebAssembly"],
+    },
+    Mistake {
+        name: "configuration that the guest refuses",
+        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = 'PLUGIN'\nconfig = { field = \"/n\" }\n",
+        line: 0,
+        said: &["copy", "routes", "default", "nothing anywhere"],
+    },
+];
+
+/// A configuration in a folder of its own.
+fn written(text: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("shardmill.toml");
+    std::fs::write(&path, text).expect("a configuration file");
+    (folder, path)
+}
+
+async fn with_config(subcommand: &str, path: &Path) -> Finished {
+    let mut child = command();
+    // A region, and no service: nothing here comes so far as to ask one.
+    child.arg(subcommand).arg("--config").arg(path).env("AWS_REGION", "us-east-1");
+    run(child).await
+}
+
+/// Lines are broken to fit a screen, and framed.
+fn without_breaks(text: &str) -> String {
+    text.chars().filter(|character| !character.is_whitespace() && !"│|├╰─▶┬╭·×".contains(*character)).collect()
+}
+
+fn assert_says(what: &str, finished: &Finished, said: &[&str]) {
+    let stderr = without_breaks(&finished.stderr);
+    for words in said {
+        assert!(stderr.contains(&without_breaks(words)), "{what}: {words:?} is not said in\n{}", finished.stderr);
+    }
+    assert!(!finished.stderr.contains("panicked at host/"), "{what}: {}", finished.stderr);
+}
+
+async fn assert_refused(subcommand: &str, mistake: &Mistake) {
+    let plugin = paths::plugin("route").display().to_string();
+    let (_folder, path) = written(&mistake.text.replace("PROCESSOR", PROCESSOR).replace("PLUGIN", &plugin));
+    let what = format!("{subcommand}, {}", mistake.name);
+    let finished = with_config(subcommand, &path).await;
+    assert_eq!(finished.code, WRONG_CONFIGURATION, "{what}: {}", finished.stderr);
+    assert_says(&what, &finished, mistake.said);
+    if mistake.line > 0 {
+        assert_says(&what, &finished, &[&format!("{}:{}:", path.display(), mistake.line)]);
+    }
+    assert_eq!(finished.stdout, "", "{what}");
+}
+
+#[tokio::test]
+async fn check_names_the_file_the_line_the_key_and_what_is_allowed() {
+    for mistake in MISTAKES {
+        assert_refused("check", mistake).await;
+    }
+}
+
+#[tokio::test]
+async fn run_refuses_what_check_refuses() {
+    for mistake in MISTAKES {
+        assert_refused("run", mistake).await;
+    }
+}
+
+#[tokio::test]
+async fn check_tells_what_a_good_configuration_means() {
+    let (_folder, path) = written(&Config::copy().text());
+    let finished = with_config("check", &path).await;
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    for text in ["copy", "input", "tests-copy", "route.wasm", "copies → output"] {
+        assert!(finished.stdout.contains(text), "{text:?} in {}", finished.stdout);
+    }
+    let mut child = command();
+    child.args(["check", "--json", "--config"]).arg(&path);
+    let finished = run(child).await;
+    let json: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    let processor = &json["processors"][0];
+    assert_eq!(processor["lease-table"], "tests-copy", "{json}");
+    assert_eq!(processor["outputs"]["copies"]["stream"], "output", "{json}");
+}
+
+#[tokio::test]
+async fn a_missing_file_is_named() {
+    for subcommand in ["check", "run"] {
+        let folder = TempDir::new().expect("a temporary folder");
+        let finished = with_config(subcommand, &folder.path().join("absent.toml")).await;
+        assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
+        assert_says(subcommand, &finished, &["absent.toml", "--config FILE", "No such file"]);
+    }
+}
+
+#[tokio::test]
+async fn an_admin_port_in_use_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let (_folder, path) = written(&Config::copy().text().replace("127.0.0.1:0", &address));
+    let finished = with_config("run", &path).await;
+    assert_eq!(finished.code, UNAVAILABLE, "{finished:?}");
+    assert_says("run", &finished, &[&address, "listen", "[admin]"]);
+}
+
+#[tokio::test]
+async fn a_stream_that_is_not_there_is_named() {
+    let services = Services::start().await;
+    let mut worker = Worker::start(&services, &Config::copy());
+    let status = worker.wait(Duration::from_secs(15)).await;
+    assert_eq!(status.code(), UNAVAILABLE, "{}", worker.stderr());
+    let text = without_breaks(&worker.stderr());
+    for words in ["copy", "there is no stream `input`", "us-east-1"] {
+        assert!(text.contains(&without_breaks(words)), "{words:?} in {}", worker.stderr());
+    }
+}
+
+#[tokio::test]
+async fn without_a_region_nothing_is_guessed() {
+    let (folder, path) = written(&Config::copy().text());
+    let mut child = command();
+    child.args(["run", "--config"]).arg(&path).env("HOME", folder.path());
+    let finished = run(child).await;
+    assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
+    assert_says("run", &finished, &["no AWS region", "AWS_REGION", "[aws]"]);
+}
+
+#[tokio::test]
+async fn guests_that_do_not_start_are_refused_with_their_reason() {
+    for (guest, reason) in [
+        (r#"init = "refuse""#, "`threshold` is missing"),
+        (r#"init = "trap""#, "init went wrong"),
+        (r#"init = "spin""#, "500ms"),
+    ] {
+        let settings = r#"limits = { start-timeout = "500ms" }"#;
+        let (_folder, path) = written(&Config::copy().and_guest("other", "guest_rows", settings, guest).text());
+        for subcommand in ["check", "run"] {
+            let finished = with_config(subcommand, &path).await;
+            assert_eq!(finished.code, WRONG_CONFIGURATION, "{subcommand} {guest}: {}", finished.stderr);
+            assert_says(subcommand, &finished, &["other", reason]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn help_shows_examples_and_wrong_usage_is_told_apart() {
+    for arguments in [&["--help"][..], &["run", "--help"], &["demo", "--help"], &["local", "--help"]] {
+        let mut child = command();
+        child.args(arguments);
+        let finished = run(child).await;
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        let (_, examples) = finished.stdout.split_once("Examples:").expect("examples");
+        assert!(examples.contains("  shardmill "), "{examples}");
+    }
+    for arguments in
+        [&[][..], &["walk"], &["run"], &["run", "--confg", "x"], &["demo", "--minutes", "soon"], &["plugin"]]
+    {
+        let mut child = command();
+        child.args(arguments);
+        let finished = run(child).await;
+        assert_eq!(finished.code, Some(2), "{arguments:?}: {finished:?}");
+        assert!(finished.stderr.contains("Usage:") || finished.stderr.contains("--help"), "{finished:?}");
+    }
+}
+
+// === plugin inspect ===
+
+async fn inspect(arguments: &[&str], file: &Path) -> Finished {
+    let mut child = command();
+    child.args(["plugin", "inspect"]).args(arguments).arg(file);
+    run(child).await
+}
+
+#[tokio::test]
+async fn inspect_tells_what_a_plugin_is() {
+    for (plugin, form, hooks) in [("route", "columnar", false), ("guest_rows", "rows", true)] {
+        let path = paths::plugin(plugin);
+        let finished = inspect(&["--json"], &path).await;
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        let json: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+        assert_eq!((&json["form"], &json["hooks"]), (&form.into(), &hooks.into()), "{json}");
+        assert_eq!(json["bytes"], std::fs::metadata(&path).expect("a file").len(), "{json}");
+        assert_eq!(json["digest"].as_str().map(str::len), Some(64), "{json}");
+        let exports = json["exports"].as_array().expect("exports");
+        assert!(exports.iter().any(|name| name.as_str().is_some_and(|name| name.contains("shardmill:processor/"))));
+
+        let finished = inspect(&[], &path).await;
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        for text in [json["digest"].as_str().expect("a digest"), form, "exports", "imports", "shardmill:processor/"] {
+            assert!(finished.stdout.contains(text), "{text:?} in {}", finished.stdout);
+        }
+    }
+}
+
+#[tokio::test]
+async fn inspect_says_why_a_file_is_no_plugin() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let file = |name: &str, bytes: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("a file");
+        path
+    };
+    let component = std::fs::read(paths::plugin("route")).expect("a plugin");
+    for (path, said) in [
+        (file("garbage.wasm", b"this is not it"), "is not WebAssembly"),
+        (file("empty.wasm", b""), "is not WebAssembly"),
+        (file("core.wasm", b"\0asm\x01\0\0\0"), "core module"),
+        (file("other.wasm", b"\0asm\x0d\0\x01\0"), "is not a processor"),
+        (file("cut.wasm", &component[..component.len() / 2]), "not valid WebAssembly"),
+        (folder.path().join("absent.wasm"), "cannot read"),
+    ] {
+        let finished = inspect(&[], &path).await;
+        assert_eq!(finished.code, WRONG_CONFIGURATION, "{}: {finished:?}", path.display());
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+        assert_says("inspect", &finished, &[name, said]);
+        assert_eq!(finished.stdout, "");
+    }
+}
