@@ -7,6 +7,7 @@ use aws_credential_types::Credentials;
 use aws_sdk_kinesis::config::SharedHttpClient;
 use aws_sdk_kinesis::types::{Shard, StreamStatus};
 use aws_smithy_http_client::tls;
+use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_record::{HashKey, HashKeyRange};
 use tempfile::TempDir;
@@ -31,9 +32,18 @@ pub struct Services {
 impl Services {
     /// Starts services on free ports.
     pub async fn start() -> Services {
+        Services::start_with(&[]).await
+    }
+
+    /// Starts services that refuse what is beyond the limits of a shard, as AWS does.
+    pub async fn start_limited() -> Services {
+        Services::start_with(&["--enforce-limits"]).await
+    }
+
+    async fn start_with(arguments: &[&str]) -> Services {
         let folder = TempDir::new().expect("a temporary folder");
         let mut local = command();
-        local.args(["local", "--json"]);
+        local.args(["local", "--json"]).args(arguments);
         let mut process = Process::start(local, folder.path());
         let environment: BTreeMap<String, String> =
             eventually(Duration::from_secs(20), "the line that `shardmill local --json` prints", async || {
@@ -50,6 +60,8 @@ impl Services {
             .region(aws_sdk_kinesis::config::Region::new("us-east-1"))
             .credentials_provider(credentials.clone())
             .timeout_config(timeouts.clone())
+            // Throttled reads of a test are repeated.
+            .retry_config(RetryConfig::standard().with_max_attempts(10))
             .http_client(http_client());
         let dynamodb = aws_sdk_dynamodb::Config::builder()
             .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())

@@ -25,6 +25,7 @@ pub struct Writer<'a> {
     stream: &'a str,
     keys: u64,
     aggregates: bool,
+    padding: usize,
     next: u64,
 }
 
@@ -33,13 +34,19 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Writes records that come alone.
     pub fn new(services: &'a Services, stream: &'a str, keys: u64) -> Writer<'a> {
-        Writer { services, stream, keys, aggregates: false, next: 0 }
+        Writer { services, stream, keys, aggregates: false, padding: 0, next: 0 }
     }
 
     /// Writes a third of the records in aggregates.
     #[must_use]
     pub fn with_aggregates(self) -> Writer<'a> {
         Writer { aggregates: true, ..self }
+    }
+
+    /// Makes records larger by so many bytes.
+    #[must_use]
+    pub fn padded(self, bytes: usize) -> Writer<'a> {
+        Writer { padding: bytes, ..self }
     }
 
     /// How many records have been put.
@@ -51,8 +58,7 @@ impl<'a> Writer<'a> {
     pub async fn put(&mut self, count: u64) -> Range<u64> {
         let first = self.next;
         self.next += count;
-        let records: Vec<UserRecord> =
-            (first..self.next).map(|number| record(number, self.key_of_number(number))).collect();
+        let records: Vec<UserRecord> = (first..self.next).map(|number| self.record(number)).collect();
         for chunk in records.chunks(AT_ONCE) {
             let entries = if self.aggregates { self.aggregate(chunk).await } else { chunk.iter().map(alone).collect() };
             self.send(entries).await;
@@ -82,6 +88,13 @@ impl<'a> Writer<'a> {
         let found = shards.iter().find(|candidate| candidate.shard_id() == shard).expect("a shard of the stream");
         let range = hash_key_range(found);
         (0..self.keys).map(key).filter(|key| range.contains(HashKey::of_partition_key(key))).collect()
+    }
+
+    fn record(&self, number: u64) -> UserRecord {
+        let partition_key = self.key_of_number(number);
+        let padding = "x".repeat(self.padding);
+        let data = format!(r#"{{"n":{number},"key":"{partition_key}","padding":"{padding}"}}"#).into_bytes().into();
+        UserRecord { partition_key, explicit_hash_key: None, data }
     }
 
     /// Keeps the order of each shard's records.
@@ -115,11 +128,6 @@ impl<'a> Writer<'a> {
 
 fn key(number: u64) -> String {
     format!("key-{number}")
-}
-
-fn record(number: u64, partition_key: String) -> UserRecord {
-    let data = format!(r#"{{"n":{number},"key":"{partition_key}"}}"#).into_bytes().into();
-    UserRecord { partition_key, explicit_hash_key: None, data }
 }
 
 fn alone(record: &UserRecord) -> PutRecordsRequestEntry {

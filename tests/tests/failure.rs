@@ -95,14 +95,14 @@ async fn a_record_that_fails_again_and_again_stops_its_shard_after_the_last_atte
     poison_stops_one_shard(&config, &mended, 3.0, "invalid-outcome", "nowhere").await;
 }
 
-/// What a guest does, how the metrics call it, and what is said about it.
-const MISBEHAVIOUR: [(&str, &str, &str); 6] = [
-    ("panic", "trap", "record 0 is not what I thought"),
-    ("spin", "timeout", "300ms"),
-    ("sleep", "timeout", "300ms"),
-    ("memory", "memory", "memory"),
-    ("recurse", "trap", "stack"),
-    ("exit", "trap", "exit"),
+/// What a guest does, how long one call of it may take, how the metrics call it, and what is said about it.
+const MISBEHAVIOUR: [(&str, &str, &str, &str); 6] = [
+    ("panic", "20s", "trap", "record 0 is not what I thought"),
+    ("spin", "300ms", "timeout", "300ms"),
+    ("sleep", "300ms", "timeout", "300ms"),
+    ("memory", "20s", "memory", "memory"),
+    ("recurse", "20s", "trap", "stack"),
+    ("exit", "20s", "trap", "exit"),
 ];
 
 #[tokio::test]
@@ -112,25 +112,31 @@ async fn guests_that_go_wrong_are_contained_and_other_processors_do_not_notice()
     services.create_stream("asides", 1).await;
     let mut writer = Writer::new(&services, "input", 50);
     writer.put(RECORDS).await;
-    let settings = r#"retry = { attempts = 2, backoff = "10ms" }
-limits = { batch-timeout = "300ms", memory = "32 MiB" }"#;
+    let settings = |timeout: &str| {
+        format!(
+            "retry = {{ attempts = 2, backoff = \"10ms\" }}\nlimits = {{ batch-timeout = {timeout:?}, memory = \"32 MiB\" }}"
+        )
+    };
     let mut config = Config::copy();
-    for (does, _, _) in MISBEHAVIOUR {
-        config = config.and_guest(does, "guest_rows", settings, &format!("do = {does:?}"));
+    for (does, timeout, _, _) in MISBEHAVIOUR {
+        config = config.and_guest(does, "guest_rows", &settings(timeout), &format!("do = {does:?}"));
     }
-    config = config.and_guest("stop-shard", "guest_rows", settings, r#"do = "stop-shard""#);
-    config = config.and_guest("columns", "guest_columnar", settings, r#"do = "panic""#);
+    config = config.and_guest("stop-shard", "guest_rows", &settings("20s"), r#"do = "stop-shard""#);
+    config = config.and_guest("columns", "guest_columnar", &settings("20s"), r#"do = "panic""#);
+    // Crashes when a batch is handed over for the first time, and rejects it the second time.
+    config = config.and_guest("divide", "guest_rows", &settings("20s"), r#"do = "divide""#);
     let mut worker = Worker::start(&services, &config);
     worker
         .until("all stopped", async |worker| {
             worker.logged("INFO", "admin server").first()?;
-            (worker.metric("shardmill_shards_stopped", "").await as usize == MISBEHAVIOUR.len() + 2).then_some(())
+            (worker.metric("shardmill_shards_stopped", "").await as usize == MISBEHAVIOUR.len() + 3).then_some(())
         })
         .await;
     let (status, text) = worker.get("/readyz").await;
     assert_eq!(status, 503);
     let others = [("stop-shard", "stop-shard", "look at this"), ("columns", "trap", "columns went wrong")];
-    for (processor, kind, reason) in MISBEHAVIOUR.iter().copied().chain(others) {
+    let told = MISBEHAVIOUR.iter().map(|(processor, _, kind, reason)| (*processor, *kind, *reason));
+    for (processor, kind, reason) in told.chain(others) {
         let prefix = format!("processor {processor}:");
         let sentence =
             text.lines().find(|line| line.starts_with(&prefix)).unwrap_or_else(|| panic!("{prefix} in {text}"));
@@ -142,6 +148,10 @@ limits = { batch-timeout = "300ms", memory = "32 MiB" }"#;
         assert!(rows.values().all(|row| row.checkpoint.is_start() && row.owner.is_some()), "{processor}: {rows:?}");
     }
     assert!(!text.contains("processor copy"), "{text}");
+    for kind in ["trap", "reject"] {
+        let labels = format!("processor=\"divide\",kind=\"{kind}\"");
+        assert_eq!(worker.metric("shardmill_attempts_failed_total", &labels).await, 1.0, "{labels}");
+    }
     writer.put(500).await;
     let mut output = Tail::new(&services, "output").await;
     worker.until("all outputs", async |_| (output.count().await as u64 >= writer.count()).then_some(())).await;

@@ -9,10 +9,13 @@ use shardmill_record::{Checkpoint, Position};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::causes::with_causes;
 use crate::metrics::ConsumerLabels;
 use crate::{Backoff, Invariant, Metrics};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
+
+const HURRIED: Duration = Duration::from_millis(300);
 
 /// Remembers the newest position and writes it at an interval. Ends when dropped.
 pub(crate) struct Checkpointer {
@@ -97,16 +100,26 @@ impl Writer {
                     self.pause(self.interval).await;
                 }
                 Err(shardmill_lease::Error::Lost(_)) => return,
+                Err(shardmill_lease::Error::Refused(refused)) => {
+                    // Somebody has moved the row by hand: what it says is kept.
+                    tracing::warn!(
+                        shard = %self.lease.lease().key, %position, %refused,
+                        "the lease table does not take a checkpoint, and keeps its own"
+                    );
+                    self.written.send_replace(Some(position));
+                }
                 Err(error) => {
                     failures += 1;
                     if failures == 1 {
                         tracing::warn!(
-                            shard = %self.lease.lease().key, %position, %error,
+                            shard = %self.lease.lease().key, %position, error = with_causes(&error),
                             "a checkpoint could not be written; trying again, records after it would be repeated by a successor"
                         );
                     }
                     let delay = BACKOFF.delay(failures, rand::rng().random());
-                    tokio::time::sleep(delay).await;
+                    // Who is in a hurry waits as well, but not for long.
+                    tokio::time::sleep(delay.min(HURRIED)).await;
+                    self.pause(delay.saturating_sub(HURRIED)).await;
                 }
             }
         }

@@ -1,6 +1,7 @@
 //! One processor on one stream: holds leases, and runs a task for each.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
 use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
@@ -11,12 +12,16 @@ use shardmill_stream::{Kinesis, StreamInfo};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::causes::with_causes;
 use crate::checkpointer::Checkpointer;
 use crate::feed::Feed;
 use crate::metrics::ConsumerLabels;
 use crate::shard_source::{StreamShards, now_ms};
 use crate::shard_task::{Ended, ShardTask};
 use crate::{Budget, Destinations, Guest, Metrics, Options, Status};
+
+/// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
+const GRACE: Duration = Duration::from_secs(3);
 
 /// What a consumer is made of.
 pub struct Parts {
@@ -123,9 +128,15 @@ impl Consumer {
             drain.cancelled().await;
             tokio::time::sleep(parts.options.shutdown_timeout).await;
         });
+        // After that, whatever still waits for the store is left to the leases' expiry.
+        let mut grace = std::pin::pin!(async {
+            abort.cancelled().await;
+            tokio::time::sleep(GRACE).await;
+        });
         let coordinated = loop {
             tokio::select! {
-                result = &mut coordinating => break result,
+                result = &mut coordinating => break Some(result),
+                () = &mut grace => break None,
                 () = handle.leased(), if !started => {
                     started = true;
                     parts.status.set_started(&parts.options.processor);
@@ -142,12 +153,20 @@ impl Consumer {
         while let Some(ended) = tasks.join_next().await {
             report(&parts.options, ended);
         }
-        if tokio::time::timeout(parts.options.hook_timeout, parts.guest.close()).await.is_err() {
+        if tokio::time::timeout(GRACE, parts.guest.close()).await.is_err() {
             tracing::warn!(processor = %parts.options.processor, "the guest's shutdown took too long and was ended");
         }
         match coordinated {
-            Ok(result) => Ok(result?),
-            Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+            None => {
+                coordinating.abort();
+                tracing::warn!(
+                    processor = %parts.options.processor,
+                    "the store did not take every release in time; a successor must wait until those leases expire"
+                );
+                Ok(())
+            }
+            Some(Ok(result)) => Ok(result?),
+            Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
 }
@@ -156,20 +175,30 @@ impl Consumer {
 async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
     let stream = &parts.options.stream;
     let info = parts.kinesis.wait_until_active(stream).await?;
-    let mut failures = 0u32;
-    while let Err(error) = parts.store.ensure().await {
-        if !error.is_transient() {
-            return Err(error.into());
-        }
-        failures += 1;
-        if failures == 1 {
-            tracing::warn!(processor = %parts.options.processor, %error, "the lease table cannot be reached yet; trying on");
-        }
-        tokio::time::sleep(parts.options.backoff.delay(failures, rand::random())).await;
-    }
     let identity =
         StreamIdentity { arn: info.arn.clone(), created_at: info.creation_time_ms, key_form: KeyForm::Shard };
-    match claim_stream(parts.store.as_ref(), stream, &identity).await? {
+    let mut failures = 0u32;
+    let claim = loop {
+        let claimed = async {
+            parts.store.ensure().await?;
+            claim_stream(parts.store.as_ref(), stream, &identity).await
+        };
+        match claimed.await {
+            Ok(claim) => break claim,
+            Err(error) if error.is_transient() => {
+                failures += 1;
+                if failures == 1 {
+                    tracing::warn!(
+                        processor = %parts.options.processor, error = with_causes(&error),
+                        "the lease table cannot be reached yet; trying on"
+                    );
+                }
+                tokio::time::sleep(parts.options.backoff.delay(failures, rand::random())).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    match claim {
         StreamClaim::Same => Ok(info),
         StreamClaim::Different(stored) => Err(Error::OtherStream {
             table: parts.store.sidecar_table().trim_end_matches("-shardmill").to_owned(),
@@ -206,19 +235,37 @@ async fn run_shard(
         Err(error) => {
             // Rows are checked when they are read; a key of another form belongs to another kind of table.
             tracing::error!(processor = %options.processor, lease = %lease.lease().key, %error, "the lease names no shard");
-            lease.draining().await;
+            let fence = lease.fence();
+            tokio::select! {
+                () = lease.draining() => {}
+                _ = fence.lost() => {}
+            }
             return (unnamed(), Ended::Released);
         }
     };
     let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
-    let running = parts.metrics.shards.get_or_create(&labels).clone();
-    running.inc();
+    let _counted = Counted::new(parts.metrics.shards.get_or_create(&labels).clone());
     let ended = match task(&parts, shards, &info, shard.clone(), Arc::new(lease), abort, labels).await {
         Some(task) => task.run().await,
         None => Ended::Lost,
     };
-    running.dec();
     (shard, ended)
+}
+
+/// One more in a gauge for as long as this lives, also if its task panics.
+struct Counted(prometheus_client::metrics::gauge::Gauge);
+
+impl Counted {
+    fn new(gauge: prometheus_client::metrics::gauge::Gauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
 }
 
 fn unnamed() -> ShardId {
@@ -270,6 +317,7 @@ async fn task(
         metrics: parts.metrics.clone(),
         labels,
         hooks_called: 0,
+        skip_told: None,
         options,
         shard,
         lease,
@@ -282,9 +330,9 @@ async fn remember_start(lease: &HeldLease, at: u64) -> Option<()> {
     loop {
         match lease.set_start_at(at).await {
             Ok(()) => return Some(()),
-            Err(error) if error.is_transient() => tokio::time::sleep(std::time::Duration::from_millis(500)).await,
+            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(500)).await,
             Err(error) => {
-                tracing::warn!(lease = %lease.lease().key, %error, "where the shard starts could not be stored");
+                tracing::warn!(lease = %lease.lease().key, error = with_causes(&error), "where the shard starts could not be stored");
                 return None;
             }
         }

@@ -44,32 +44,26 @@ impl Feed {
             loop {
                 // A place in the channel first: budget must not be held for a page that nobody waits for.
                 let Ok(place) = sender.reserve().await else { return };
-                reader.ready().await;
-                let mut reservation = budget.reserve(PAGE_BYTES).await;
-                // fenced: no request for the shard after the lease's deadline.
-                if fence.check().is_err() {
-                    return;
-                }
-                let demand = Demand { records: PAGE_RECORDS, bytes: reservation.bytes() };
-                match reader.next(demand).await {
-                    Ok(read) => {
-                        let end = read.end.then_some(ShardClosed { children: read.children });
-                        let last = end.is_some();
-                        reservation.shrink_to(read.page.memory() as u64);
-                        let reservation = (!read.page.is_empty()).then_some(reservation);
-                        place.send(Ok(Fed { page: read.page, reservation, millis_behind: read.millis_behind, end }));
+                match page(reader.as_mut(), &budget, &fence).await {
+                    None => return,
+                    Some(fed) => {
+                        let last = fed.as_ref().map_or(true, |fed| fed.end.is_some());
+                        place.send(fed);
                         if last {
                             return;
                         }
-                    }
-                    Err(error) => {
-                        place.send(Err(error));
-                        return;
                     }
                 }
             }
         });
         Self { pages, task }
+    }
+
+    /// Reads nothing more, and lets go of what was read ahead.
+    pub(crate) fn stop(&mut self) {
+        self.task.abort();
+        self.pages.close();
+        while self.pages.try_recv().is_ok() {}
     }
 
     /// The next page; `None` after the shard's end or after an error was returned. Cancel-safe.
@@ -81,5 +75,31 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// One page. The budget is held while it is asked for and not while the reader waits: shards at their tip, or whose
+/// stream cannot be reached, must not keep others from reading. `None` when the lease is lost.
+async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option<Result<Fed, shardmill_stream::Error>> {
+    loop {
+        if let Err(error) = reader.ready().await {
+            return Some(Err(error));
+        }
+        let mut reservation = budget.reserve(PAGE_BYTES).await;
+        // fenced: no request for the shard after the lease's deadline.
+        fence.check().ok()?;
+        match reader.read(Demand { records: PAGE_RECORDS, bytes: reservation.bytes() }).await {
+            Ok(None) => {}
+            Ok(Some(read)) => {
+                reservation.shrink_to(read.page.memory() as u64);
+                return Some(Ok(Fed {
+                    reservation: (!read.page.is_empty()).then_some(reservation),
+                    page: read.page,
+                    millis_behind: read.millis_behind,
+                    end: read.end.then_some(ShardClosed { children: read.children }),
+                }));
+            }
+            Err(error) => return Some(Err(error)),
+        }
     }
 }

@@ -48,6 +48,8 @@ pub struct Applied {
     pub skipped: usize,
     /// Records that failed, whether or not they get another attempt.
     pub failed: usize,
+    /// The first record that was skipped, and why.
+    pub first_skip: Option<(usize, String)>,
     /// What was said of the first record that failed.
     pub first_reason: Option<String>,
 }
@@ -83,8 +85,9 @@ impl BatchProgress {
                     applied.done += 1;
                     self.records[index] = RecordProgress::Done;
                 }
-                Verdict::Skipped { reason: _ } => {
+                Verdict::Skipped { reason } => {
                     applied.skipped += 1;
+                    applied.first_skip.get_or_insert((index, reason));
                     self.records[index] = RecordProgress::Skipped;
                 }
                 Verdict::Failed { reason, retry } => self.fail(index, reason, retry, &mut applied),
@@ -134,7 +137,19 @@ impl BatchProgress {
 
     /// The first record that is given up.
     pub fn first_given_up(&self) -> Option<GivenUp> {
-        self.records.iter().enumerate().find_map(|(index, record)| match record {
+        self.given_up().next()
+    }
+
+    /// How many records at the front are done, and how many skipped.
+    pub fn settled_counts(&self) -> (usize, usize) {
+        let prefix = &self.records[..self.settled_prefix()];
+        let done = prefix.iter().filter(|record| **record == RecordProgress::Done).count();
+        (done, prefix.len() - done)
+    }
+
+    /// The records that are given up, in order.
+    pub fn given_up(&self) -> impl Iterator<Item = GivenUp> {
+        self.records.iter().enumerate().filter_map(|(index, record)| match record {
             RecordProgress::GivenUp { attempts, reason } => {
                 Some(GivenUp { index, reason: reason.clone(), attempts: *attempts })
             }

@@ -17,7 +17,7 @@ pub struct Error {
 
 /// Sets up the process's log. `RUST_LOG` takes the place of the configured filter. A second call changes nothing.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let text = std::env::var("RUST_LOG").unwrap_or_else(|_| log.filter.clone());
+    let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| log.filter.clone());
     // The local backend's parts log each answer that is an error; the host says itself what an error means.
     let quiet = "ferrokinesis=off,dynoxide=off";
     let filter = EnvFilter::try_new(format!("{quiet},{text}")).map_err(|_| Error { filter: text })?;

@@ -36,15 +36,28 @@ pub struct ReadPage {
 /// Brings one shard's pages in order.
 #[async_trait]
 pub trait Reader: Send {
-    /// Returns when the service's limits, or the pause at the shard's tip, let the next page be asked for: memory for
-    /// the page need not be set aside before. [`next`](Self::next) waits in the same way if this was not called.
-    async fn ready(&mut self);
-
-    /// The next page, as soon as the service's limits let it be asked for.
+    /// Returns when a page can be asked for at once: the service's limits or the pause at the shard's tip let it, and
+    /// everything that must be known for it is. No memory need be set aside before.
     ///
-    /// Errors that may pass are waited out inside; what comes out needs an operator or a decision. After an error the
+    /// Errors that may pass are waited out inside; what comes out needs an operator or a decision.
+    async fn ready(&mut self) -> Result<(), Error>;
+
+    /// Asks for the next page once. `None` if it cannot be had now: go back to [`ready`](Self::ready).
+    ///
+    /// Errors that may pass are `None`; what comes out as an error needs an operator or a decision. After an error the
     /// call can be made again and goes on at the same place. After the end it brings an empty last page again.
     ///
-    /// Safe to cancel: until a page is returned nothing has moved, and the next call brings the same records.
-    async fn next(&mut self, demand: Demand) -> Result<ReadPage, Error>;
+    /// Safe to cancel, as all of these: until a page is returned nothing has moved, and the next call brings the same
+    /// records.
+    async fn read(&mut self, demand: Demand) -> Result<Option<ReadPage>, Error>;
+
+    /// The next page, as soon as it can be had.
+    async fn next(&mut self, demand: Demand) -> Result<ReadPage, Error> {
+        loop {
+            self.ready().await?;
+            if let Some(page) = self.read(demand).await? {
+                return Ok(page);
+            }
+        }
+    }
 }

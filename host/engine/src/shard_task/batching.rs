@@ -11,6 +11,10 @@ use crate::feed::Fed;
 impl ShardTask {
     /// The next batch, or `None` when the shard had nothing new.
     pub(crate) async fn next_batch(&mut self) -> Result<Option<Batch>, Leave> {
+        // Also in the middle of a page, which may hold many batches.
+        if self.lease.is_draining() && !self.nothing_left() {
+            return Err(Leave::Drain);
+        }
         let mut builder = BatchBuilder::default();
         let mut deadline = None;
         loop {

@@ -41,6 +41,8 @@ pub struct ShardTask {
     /// Cancelled when what is in flight is to be given up.
     pub(crate) abort: CancellationToken,
     pub(crate) hooks_called: u64,
+    /// When the log last said that records are skipped.
+    pub(crate) skip_told: Option<tokio::time::Instant>,
 }
 
 /// How a shard's task ended.
@@ -73,7 +75,7 @@ pub(crate) enum Leave {
 impl ShardTask {
     /// Runs until the shard ends, or its lease is to be let go or is lost.
     pub async fn run(mut self) -> Ended {
-        self.call_hook(crate::Hook::Assigned, self.options.hook_timeout).await;
+        self.tell(crate::Hook::Assigned, self.options.hook_timeout).await;
         self.status.set_state(ShardState::Running);
         let leave = match self.work().await {
             Err(leave) => leave,
@@ -86,7 +88,7 @@ impl ShardTask {
         loop {
             match self.next_batch().await? {
                 Some(batch) => self.process(batch).await?,
-                None => self.call_hook(crate::Hook::Idle, self.options.hook_timeout).await,
+                None => self.tell(crate::Hook::Idle, self.options.hook_timeout).await,
             }
         }
     }

@@ -4,13 +4,16 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use rand::Rng;
-use shardmill_plugin::{Failure, Outcome, ProcessError};
+use shardmill_plugin::{Failure, GivenUpRecord, Outcome, ProcessError};
 use shardmill_record::{Batch, Position};
 use tokio::time::Instant;
 
 use super::{Leave, ShardTask};
 use crate::status::ShardState;
-use crate::{Applied, BatchProgress, GivenUp, Invariant, SendError};
+use crate::{Applied, BatchProgress, GivenUp, Hook, Invariant, SendError};
+
+/// How often the log says that a shard's records are skipped.
+const SKIPS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// What came of one attempt.
 struct Attempt {
@@ -60,7 +63,7 @@ impl ShardTask {
             };
             let result = self.attempt(&part, attempt).await?;
             let came = self.judge(&handed, result, &mut progress);
-            self.count(&came.applied);
+            self.note(&batch, &came.applied);
             if came.applied.failed == 0 && came.stop.is_none() {
                 continue;
             }
@@ -81,7 +84,9 @@ impl ShardTask {
                 "the batch that failed is processed"
             );
         }
+        let given_up: Vec<GivenUp> = progress.given_up().collect();
         self.settle(&batch, progress).await?;
+        self.tell_given_up(&batch, given_up).await;
         self.metrics.batch_seconds.get_or_create(&self.labels).observe(started.elapsed().as_secs_f64());
         match leave {
             None => Ok(()),
@@ -130,16 +135,34 @@ impl ShardTask {
         }
     }
 
-    fn count(&self, applied: &Applied) {
-        for (family, count) in [
-            (&self.metrics.records_done, applied.done),
-            (&self.metrics.records_skipped, applied.skipped),
-            (&self.metrics.records_failed, applied.failed),
-        ] {
-            if count > 0 {
-                family.get_or_create(&self.labels).inc_by(count as u64);
-            }
+    /// Counts what failed, and says now and then that records are skipped: a skip is a decision of the guest that
+    /// nobody else sees.
+    fn note(&mut self, batch: &Batch, applied: &Applied) {
+        if applied.failed > 0 {
+            self.metrics.records_failed.get_or_create(&self.labels).inc_by(applied.failed as u64);
         }
+        let Some((index, reason)) = &applied.first_skip else { return };
+        if self.skip_told.is_none_or(|told| told.elapsed() >= SKIPS_TOLD_EVERY) {
+            self.skip_told = Some(Instant::now());
+            tracing::info!(
+                processor = %self.options.processor, shard = %self.shard, position = %batch.position(*index), reason,
+                records = applied.skipped, "the guest skips records; further ones are in the metrics"
+            );
+        }
+    }
+
+    /// Tells the guest, once, of the records that will not be handed over again.
+    async fn tell_given_up(&mut self, batch: &Batch, given_up: Vec<GivenUp>) {
+        if given_up.is_empty() {
+            return;
+        }
+        let record = |given_up: GivenUp| GivenUpRecord {
+            position: batch.position(given_up.index),
+            reason: given_up.reason,
+            attempts: given_up.attempts,
+        };
+        let records = given_up.into_iter().map(record).collect();
+        self.tell(Hook::GivenUp(records), self.options.hook_timeout).await;
     }
 
     /// A line for the first failure of a batch only: the ones after it are in the metrics and the status.
@@ -172,6 +195,7 @@ impl ShardTask {
     /// Sends the outputs of the done records at the front and lets the checkpoint pass them.
     async fn settle(&mut self, batch: &Batch, progress: BatchProgress) -> Result<(), Leave> {
         let prefix = progress.settled_prefix();
+        let (done, skipped) = progress.settled_counts();
         let outputs = progress.into_outputs();
         if !outputs.is_empty() {
             let fence = self.lease.fence();
@@ -189,6 +213,9 @@ impl ShardTask {
                 Err(refused) => return Err(Leave::Stop(refused.to_string())),
             }
         }
+        // Done is what has been processed and whose outputs are where they belong.
+        self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
+        self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
         let position = if prefix == batch.len() {
             batch.through().cloned()
         } else {

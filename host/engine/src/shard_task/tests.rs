@@ -57,9 +57,11 @@ struct FakeReader {
 
 #[async_trait]
 impl Reader for FakeReader {
-    async fn ready(&mut self) {}
+    async fn ready(&mut self) -> Result<(), shardmill_stream::Error> {
+        Ok(())
+    }
 
-    async fn next(&mut self, _demand: Demand) -> Result<ReadPage, shardmill_stream::Error> {
+    async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, shardmill_stream::Error> {
         let numbers = match self.pages.pop_front() {
             Some(numbers) => numbers,
             None if self.ends => Vec::new(),
@@ -72,14 +74,14 @@ impl Reader for FakeReader {
         let end = self.ends && self.pages.is_empty();
         let child =
             ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
-        Ok(ReadPage {
+        Ok(Some(ReadPage {
             page: page.build(),
             continuation: ReadFrom::TrimHorizon,
             millis_behind: Some(0),
             children: end.then(|| vec![child]),
             end,
             wait: Duration::ZERO,
-        })
+        }))
     }
 }
 
@@ -161,6 +163,15 @@ impl Run {
         ends: bool,
         process: impl Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_with(options(), pages, ends, process).await
+    }
+
+    async fn start_with(
+        options: Options,
+        pages: impl IntoIterator<Item = Vec<u64>>,
+        ends: bool,
+        process: impl Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync + 'static,
+    ) -> Self {
         let store = Memory::new();
         let worker = WorkerId::parse("w1").unwrap();
         let (coordinator, _handle, mut events) = Coordinator::new(
@@ -189,7 +200,7 @@ impl Run {
         let status = Status::default();
         let abort = CancellationToken::new();
         let lease = Arc::new(lease);
-        let options = Arc::new(options());
+        let options = Arc::new(options);
         let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
         let reader = FakeReader { pages: pages.into_iter().collect(), ends };
         let task = ShardTask {
@@ -212,6 +223,7 @@ impl Run {
             metrics: Metrics::default(),
             labels,
             hooks_called: 0,
+            skip_told: None,
             options,
             shard: shard(SHARD),
             lease,
@@ -298,6 +310,33 @@ async fn every_record_is_processed_once_in_order_and_the_end_is_checkpointed() {
     let run = Run::start([(1..=25).collect(), vec![], (26..=30).collect()], false, |_, batch| Ok(copy(batch))).await;
     run.until("all is checkpointed", |run| run.checkpoint() == "30/0").await;
     assert_eq!(run.kept.sent(), texts(1..=30));
+}
+
+/// The sizes of the batches in which these pages come.
+async fn batches(batch: BatchOptions, pages: Vec<Vec<u64>>) -> Vec<usize> {
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    let (seen, last) = (Arc::clone(&sizes), pages.iter().flatten().max().copied().unwrap());
+    let run = Run::start_with(Options { batch, ..options() }, pages, false, move |_, batch| {
+        seen.lock().unwrap().push(batch.len());
+        Ok(copy(batch))
+    })
+    .await;
+    run.until("all is checkpointed", |run| run.checkpoint() == format!("{last}/0")).await;
+    let sizes = sizes.lock().unwrap();
+    sizes.clone()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_full_by_count_or_by_bytes_or_has_waited_long_enough() {
+    let pages = || vec![(1001..=1003).collect(), (1004..=1006).collect(), (1007..=1009).collect()];
+    let limits = |records, bytes| BatchLimits { records, bytes };
+    let at_once = |limits| BatchOptions { limits, wait: Duration::ZERO };
+    assert_eq!(batches(at_once(limits(2, 1 << 20)), pages()).await, [2, 1, 2, 1, 2, 1]);
+    // Each record has 4 bytes of sequence number, 4 of key and 4 of data.
+    assert_eq!(batches(at_once(limits(10, 25)), pages()).await, [2, 1, 2, 1, 2, 1]);
+    let waiting = |limits| BatchOptions { limits, wait: Duration::from_secs(1) };
+    assert_eq!(batches(waiting(limits(10, 1 << 20)), pages()).await, [9]);
+    assert_eq!(batches(waiting(limits(6, 1 << 20)), pages()).await, [6, 3]);
 }
 
 #[tokio::test(start_paused = true)]

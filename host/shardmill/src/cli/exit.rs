@@ -6,6 +6,8 @@ use miette::{Diagnostic, Report};
 
 use crate::config;
 
+pub(crate) use shardmill_engine::with_causes;
+
 /// The statuses follow the BSD convention of sysexits, where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
@@ -80,22 +82,6 @@ impl From<crate::telemetry::Error> for Failure {
     fn from(error: crate::telemetry::Error) -> Self {
         Self::configuration(error.to_string())
     }
-}
-
-/// An error and what lies beneath it, in one sentence.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        // Many errors repeat their cause in their own text.
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }
 
 impl From<crate::Error> for Failure {

@@ -6,7 +6,12 @@ use std::io::Write;
 /// Prints a line. A reader that has gone away (`… | head`) ends the process as it ends any Unix tool, quietly.
 pub(crate) fn line(text: impl Display) {
     let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(0);
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("standard output cannot be written: {error}");
+            std::process::exit(1);
+        }
     }
 }

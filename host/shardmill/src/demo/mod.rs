@@ -124,7 +124,10 @@ async fn demonstrate(
         if let Some(address) = admin {
             say(&format!("  http://{address}/readyz and http://{address}/metrics"));
         }
-        stop.cancelled().await;
+        // The host may end by itself as well.
+        while !stop.is_cancelled() && !running.is_finished() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
     drain.cancel();
     // The drain waits for outputs to be acknowledged and writes the last checkpoints.

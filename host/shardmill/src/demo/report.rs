@@ -117,7 +117,7 @@ impl Report {
     pub(super) fn summary(&self) -> String {
         let late: u64 = self.rows.iter().map(|row| row.count).sum();
         format!(
-            "{late} of {} flights left more than {} minutes late. {:.0} records/s: read, processed, put and checkpointed in {:.2} s.",
+            "{late} of {} flights left more than {} minutes late. {:.0} records/s: read, processed and put in {:.2} s.",
             self.flights,
             self.minutes,
             self.flights as f64 / self.seconds,

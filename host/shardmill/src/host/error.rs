@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use shardmill_lease::store;
+
 use crate::admin;
 
 /// Why a host cannot start or go on.
@@ -84,12 +86,20 @@ impl Error {
                     shardmill_stream::Kind::NotPermitted
                     | shardmill_stream::Kind::Kms
                     | shardmill_stream::Kind::Credentials => Class::NotPermitted,
-                    shardmill_stream::Kind::NotFound => Class::Unavailable,
+                    shardmill_stream::Kind::NotFound
+                    | shardmill_stream::Kind::Unavailable
+                    | shardmill_stream::Kind::Throttled => Class::Unavailable,
                     _other => Class::Running,
                 },
-                shardmill_engine::Error::Store(shardmill_lease::store::Error::NotPermitted { .. }) => {
-                    Class::NotPermitted
-                }
+                shardmill_engine::Error::Store(error) => match error {
+                    store::Error::NotPermitted { .. } => Class::NotPermitted,
+                    store::Error::WrongTable { .. } => Class::Configuration,
+                    store::Error::Throttled { .. }
+                    | store::Error::Unknown { .. }
+                    | store::Error::NoTable { .. }
+                    | store::Error::Unavailable { .. } => Class::Unavailable,
+                    _other => Class::Running,
+                },
                 shardmill_engine::Error::OtherStream { .. } => Class::Configuration,
                 _other => Class::Running,
             },

@@ -12,7 +12,7 @@ use aws_config::SdkConfig;
 use prometheus_client::registry::Registry;
 use shardmill_engine::{Budget, Consumer, Parts, Status};
 use shardmill_lease::SystemClock;
-use shardmill_lease::store::dynamodb::{DynamoDb, Timeouts};
+use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
 use shardmill_stream::{Kinesis, polling};
 use tokio::task::JoinSet;
@@ -114,7 +114,11 @@ impl Builder {
                     ..polling::Options::default()
                 },
                 kinesis: Kinesis::new(clients.kinesis.clone()),
-                store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), &processor.lease_table, Timeouts::default())),
+                store: Arc::new(DynamoDb::new(
+                    clients.dynamodb.clone(),
+                    &processor.lease_table,
+                    parts::store_timeouts(&config),
+                )),
                 clock: Arc::new(SystemClock),
                 guest: Arc::new(PluginGuest::new(pool)),
                 destinations: parts::destinations(processor, &clients, &metrics.producer),

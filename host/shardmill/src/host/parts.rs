@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations};
+use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
 use shardmill_producer::Producer;
 use shardmill_record::BatchLimits;
@@ -39,8 +40,21 @@ impl AllMetrics {
 }
 
 pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Result<Runtime, Error> {
-    let options = RuntimeOptions { cache_dir: config.cache_dir.clone(), ..RuntimeOptions::default() };
+    let options = RuntimeOptions { cache_dir: config.cache_dir.clone(), max_instances: max_instances(config) };
     Ok(Runtime::new(options, metrics)?)
+}
+
+/// Every processor can have all the instances that it may have.
+fn max_instances(config: &Config) -> u32 {
+    let instances: usize = config.processors.values().map(|processor| processor.limits.instances).sum();
+    u32::try_from(instances).unwrap_or(u32::MAX)
+}
+
+/// A write takes no longer than the configuration says; a read may take longer, nothing waits for it.
+pub(super) fn store_timeouts(config: &Config) -> Timeouts {
+    let attempt = config.leases.write_timeout;
+    let default = Timeouts::default();
+    Timeouts { attempt, read: default.read.max(attempt), ..default }
 }
 
 pub(super) async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module, Error> {
@@ -65,6 +79,8 @@ pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Proc
             memory_bytes: limits.memory as usize,
             batch_timeout: limits.batch_timeout,
             start_timeout: limits.start_timeout,
+            // A guest may compute for as long as it may take.
+            cpu_time: limits.batch_timeout.max(limits.start_timeout),
             outcome_bytes: limits.outcome as usize,
             log_lines_per_second: limits.log_lines_per_second,
             ..shardmill_plugin::Limits::default()

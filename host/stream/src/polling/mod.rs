@@ -14,11 +14,11 @@ use async_trait::async_trait;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shardmill_record::ShardId;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
 pub use self::options::{Error as OptionsError, Options};
-use self::state::{Answer, Failure, State, Step};
+use self::state::{Answer, Failure, Look, State, Step};
 use crate::error::{Call, Error};
 use crate::metrics::ShardMetrics;
 use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus};
@@ -86,7 +86,20 @@ impl PollingReader {
         }
     }
 
-    async fn read(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
+    async fn take_iterator(&mut self) -> Result<(), Error> {
+        let any = Demand { records: 1, bytes: 1 };
+        let Step::TakeIterator(from) = self.state.step(Instant::now(), any) else { return Ok(()) };
+        let Source { stream, shard, .. } = &self.source;
+        match self.kinesis.shard_iterator(stream, shard, &from).await {
+            Ok(iterator) => {
+                self.state.took_iterator(iterator);
+                Ok(())
+            }
+            Err(error) => self.failed(Asked::Iterator, error).await,
+        }
+    }
+
+    async fn ask(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
         let answer = self.kinesis.get_records(&self.read, iterator, limit).await?;
         let decoded = decode::decode(answer, self.state.from());
         let decoded = decoded.map_err(|reason| Error::InvalidAnswer { call: self.read.clone(), reason })?;
@@ -205,37 +218,27 @@ impl PollingReader {
 
 #[async_trait]
 impl Reader for PollingReader {
-    async fn ready(&mut self) {
+    async fn ready(&mut self) -> Result<(), Error> {
         loop {
-            let wait = self.state.wait(Instant::now());
-            if wait.is_zero() {
-                return;
+            match self.state.look(Instant::now()) {
+                Look::Ready => return Ok(()),
+                Look::Wait(until) => sleep_until(until).await,
+                Look::NoIterator => self.take_iterator().await?,
             }
-            sleep(wait).await;
         }
     }
 
-    async fn next(&mut self, demand: Demand) -> Result<ReadPage, Error> {
-        loop {
-            let (asked, result) = match self.state.step(Instant::now(), demand) {
-                Step::Ended => return Ok(self.ended()),
-                Step::Wait(until) => {
-                    sleep_until(until).await;
-                    continue;
-                }
-                Step::TakeIterator(from) => {
-                    let Source { stream, shard, .. } = &self.source;
-                    let taken = self.kinesis.shard_iterator(stream, shard, &from).await;
-                    (Asked::Iterator, taken.map(|iterator| self.state.took_iterator(iterator)))
-                }
-                Step::Read { iterator, limit } => match self.read(&iterator, limit).await {
-                    Ok(page) => return Ok(page),
-                    Err(error) => (Asked::Records, Err(error)),
-                },
-            };
-            if let Err(error) = result {
-                self.failed(asked, error).await?;
-            }
+    async fn read(&mut self, demand: Demand) -> Result<Option<ReadPage>, Error> {
+        if self.state.look(Instant::now()) != Look::Ready {
+            return Ok(None);
+        }
+        match self.state.step(Instant::now(), demand) {
+            Step::Ended => Ok(Some(self.ended())),
+            Step::Read { iterator, limit } => match self.ask(&iterator, limit).await {
+                Ok(page) => Ok(Some(page)),
+                Err(error) => self.failed(Asked::Records, error).await.map(|()| None),
+            },
+            Step::Wait(_) | Step::TakeIterator(_) => Ok(None),
         }
     }
 }

@@ -27,6 +27,17 @@ pub(super) enum Step {
     Ended,
 }
 
+/// What there is to do, before it is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nothing before this time.
+    Wait(Instant),
+    /// An iterator has to be taken.
+    NoIterator,
+    /// Records can be asked for, or the shard's end was reached.
+    Ready,
+}
+
 /// A call that failed and is made again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
@@ -108,6 +119,20 @@ impl State {
     /// How long the next read will be waited for.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         if self.ended { Duration::ZERO } else { self.read_at.saturating_duration_since(now) }
+    }
+
+    /// What there is to do, without beginning it.
+    pub(super) fn look(&self, now: Instant) -> Look {
+        let next = match &self.iterator {
+            _ if self.ended => return Look::Ready,
+            Some(_) => self.read_at,
+            None => self.iterator_at,
+        };
+        match &self.iterator {
+            _ if now < next => Look::Wait(next),
+            Some(_) => Look::Ready,
+            None => Look::NoIterator,
+        }
     }
 
     /// What to do. A call counts as made from here on, even if its answer is never seen.
