@@ -22,6 +22,7 @@ use super::*;
 use crate::{Backoff, BatchOptions, Budget, Destination, Hook, SendError, Status};
 
 const SHARD: &str = "shardId-000000000000";
+const BUDGET: u64 = 64 << 20;
 
 type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
 
@@ -153,6 +154,7 @@ struct Run {
     kept: Arc<Kept>,
     guest: Arc<FakeGuest>,
     status: Status,
+    budget: Budget,
     task: JoinHandle<Ended>,
     _coordinator: JoinHandle<()>,
 }
@@ -202,11 +204,12 @@ impl Run {
         let lease = Arc::new(lease);
         let options = Arc::new(options);
         let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+        let budget = Budget::new(BUDGET);
         let reader = FakeReader { pages: pages.into_iter().collect(), ends };
         let task = ShardTask {
             worker: "w1".into(),
             status: status.add_shard("p", &shard(SHARD)),
-            feed: Feed::start(Box::new(reader), Budget::new(64 << 20), lease.fence()),
+            feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
             unpacker: Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver),
             reservations: Vec::new(),
             closed: None,
@@ -230,7 +233,7 @@ impl Run {
             abort: abort.clone(),
         };
         let task = tokio::spawn(task.run());
-        Self { store, drain, abort, kept, guest, status, task, _coordinator }
+        Self { store, drain, abort, kept, guest, status, budget, task, _coordinator }
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -351,6 +354,27 @@ async fn a_drained_shard_is_checkpointed_at_once_and_released() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stop_is_seen_between_the_batches_of_a_page() {
+    let run = Run::start([(1..=1000).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.until("some batches are sent", |run| run.kept.sent().len() >= 20).await;
+    run.drain.cancel();
+    let (store, kept) = (run.store.clone(), Arc::clone(&run.kept));
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    let sent = kept.sent();
+    assert!(sent.len() < 100, "{} records were sent before the stop was seen", sent.len());
+    let row = store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!(row.checkpoint.to_string(), format!("{}/0", sent.last().unwrap()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_stands_keeps_no_bytes_from_others() {
+    let pages = [(1..=9).collect(), (10..=19).collect(), (20..=29).collect()];
+    let run = Run::start(pages, false, |_, batch| Ok(failing(batch, |number| number == 4, true))).await;
+    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    run.until("its bytes are given back", |run| run.budget.available() == BUDGET).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_failed_records_are_handed_over_again_and_outputs_keep_their_order() {
     let calls = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&calls);
@@ -374,6 +398,7 @@ async fn a_poison_record_stops_the_shard_with_what_is_before_it_done_and_the_lea
     assert_eq!(run.kept.sent(), texts(1..=3));
     let ShardState::Stopped { reason } = run.state() else { unreachable!() };
     assert!(reason.contains("4/0") && reason.contains("3 attempts") && reason.contains("poison"), "{reason}");
+    assert_eq!(*run.guest.hooks.lock().unwrap(), ["assigned", "given-up"]);
     assert!(run.status.unready().iter().any(|reason| reason.contains(SHARD) && reason.contains("poison")));
     let counter = run.row().counter;
     sleep(Duration::from_secs(60)).await;
@@ -458,6 +483,21 @@ async fn a_closed_shard_is_completed_after_its_last_record_with_its_children_the
         checkpoints,
         [(SHARD.to_owned(), Checkpoint::ShardEnd), ("shardId-000000000001".to_owned(), Checkpoint::TrimHorizon)]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_whose_time_is_over_still_checkpoints_what_was_done() {
+    let hour = Options { checkpoint_interval: Duration::from_secs(3600), ..options() };
+    let run = Run::start_with(hour, [(1..=3).collect(), (4..=6).collect(), (7..=9).collect()], false, |_, batch| {
+        Ok(copy(batch))
+    })
+    .await;
+    // The first checkpoint is written at once, the ones after it at the interval.
+    run.until("all is sent", |run| run.kept.sent().len() == 9).await;
+    run.abort.cancel();
+    assert_eq!(run.task.await.unwrap(), Ended::Aborted);
+    let row = run.store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!(row.checkpoint.to_string(), "9/0");
 }
 
 #[tokio::test(start_paused = true)]

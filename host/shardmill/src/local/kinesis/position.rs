@@ -61,7 +61,8 @@ async fn tip(backend: &Backend, stream: &Stream, index: i64, first: &str) -> Opt
 /// The first record that arrived in the timestamp's second or later, else the tip. The second is taken whole because
 /// arrival times are whole seconds: nothing that arrived later is passed over.
 async fn at_timestamp(backend: &Backend, stream: &Stream, index: i64, first: &str, timestamp: f64) -> Option<String> {
-    if timestamp * 1000.0 > now_ms() as f64 {
+    // Within the same millisecond is not in the future.
+    if (timestamp * 1000.0).floor() > now_ms() as f64 {
         return None;
     }
     let _no_write_under_way = backend.records.read().await;
