@@ -261,3 +261,39 @@ async fn a_table_that_is_missing_is_named() {
         assert!(matches!(&error, Error::NoTable { table } if table == "orders"), "{error:?}");
     }
 }
+
+/// A service with no table, which may not be created.
+async fn refuse(listener: tokio::net::TcpListener) {
+    while let Ok((mut connection, _)) = listener.accept().await {
+        let mut request = Vec::new();
+        let answer = loop {
+            if tokio::io::AsyncReadExt::read_buf(&mut connection, &mut request).await.unwrap_or(0) == 0 {
+                break None;
+            }
+            // Only the target matters, which stands among the headers; the body may follow.
+            let text = String::from_utf8_lossy(&request);
+            if text.contains("DynamoDB_20120810.DescribeTable") && text.ends_with('}') {
+                break Some(r#"{"__type":"com.amazonaws.dynamodb.v20120810#ResourceNotFoundException"}"#);
+            }
+            if text.contains("DynamoDB_20120810.CreateTable") && text.ends_with('}') {
+                break Some(r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not for you"}"#);
+            }
+        };
+        let Some(body) = answer else { continue };
+        let length = body.len();
+        let head = "HTTP/1.1 400 Bad Request\r\ncontent-type: application/x-amz-json-1.0\r\nconnection: close";
+        let answer = format!("{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+        tokio::io::AsyncWriteExt::write_all(&mut connection, answer.as_bytes()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_may_not_be_created_is_named_with_the_permission_that_is_missing() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let store = store(&client(listener.local_addr().unwrap()));
+    tokio::spawn(refuse(listener));
+    let error = store.ensure().await.unwrap_err();
+    assert!(matches!(error, Error::NotPermitted { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("dynamodb:CreateTable") && text.contains("orders"), "{text}");
+}
