@@ -1,10 +1,16 @@
 //! `shardmill demo`: what it prints is what is in its input.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use aws_credential_types::Credentials;
+use aws_sdk_kinesis::Client;
+use aws_sdk_kinesis::config::{BehaviorVersion, Region};
+use aws_sdk_kinesis::primitives::Blob;
+use aws_sdk_kinesis::types::ShardIteratorType;
 use serde::Deserialize;
 use serde_json::Value;
-use shardmill_tests::{Finished, command, paths, run};
+use shardmill_tests::{Finished, Process, command, eventually, paths, run};
 use tempfile::TempDir;
 
 #[derive(Deserialize)]
@@ -101,4 +107,73 @@ async fn a_person_gets_a_table_without_escape_codes_where_there_is_no_terminal()
         let late: u64 = carriers.values().map(|delays| delays.count).sum();
         assert!(finished.stdout.contains(&format!("{late} of {flights} flights")), "{}", finished.stdout);
     }
+}
+
+/// `script` (of util-linux, on every Debian) gives the demo a terminal.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn on_a_terminal_progress_is_shown() {
+    let (flights, _) = expected(15.0);
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut terminal = tokio::process::Command::new("script");
+    let demo = format!("'{}' demo", paths::binary().display());
+    terminal.args(["--quiet", "--return", "--command", &demo, "/dev/null"]).current_dir(folder.path());
+    let finished = run(terminal).await;
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    assert!(finished.stdout.contains(&format!("/{flights} records")), "{finished:?}");
+}
+
+#[tokio::test]
+async fn with_follow_it_runs_on_for_records_of_ones_own() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let mut follow = command();
+    follow.args(["demo", "--follow"]).current_dir(folder.path());
+    let mut demo = Process::start(follow, folder.path());
+    let limit = Duration::from_secs(60);
+
+    // The table of what was in the input comes first, then where to go on.
+    let ready = eventually(limit, "the line that tells of the admin server", async || {
+        assert!(demo.ended().is_none(), "the demo has ended: {}", demo.stderr());
+        demo.stderr().split_whitespace().find(|word| word.ends_with("/readyz")).map(str::to_owned)
+    })
+    .await;
+    let (flights, _) = expected(15.0);
+    let shown = demo.stdout();
+    assert!(shown.contains(&format!("of {flights} flights")), "{shown}");
+    let kinesis = shown.split_whitespace().find(|word| word.starts_with("http://")).expect("Kinesis' address");
+    assert_eq!(reqwest::get(&ready).await.expect("an answer").status(), 200);
+
+    let client = client(kinesis);
+    let late = Blob::new(r#"{"carrier":"OWN","dep_delay":99,"flight":1,"origin":"JFK","dest":"LAX"}"#);
+    client.put_record().stream_name("flights").partition_key("OWN").data(late).send().await.expect("a put");
+    eventually(limit, "the own flight in the output", async || holds(&client, "delays", "OWN").await.then_some(()))
+        .await;
+
+    demo.terminate();
+    assert_eq!(demo.wait(limit).await.code(), Some(0), "{}", demo.stderr());
+}
+
+fn client(endpoint: &str) -> Client {
+    let config = aws_sdk_kinesis::Config::builder()
+        .behavior_version(BehaviorVersion::latest())
+        .endpoint_url(endpoint)
+        .region(Region::new("us-east-1"))
+        .credentials_provider(Credentials::new("local", "local", None, None, "tests"))
+        .http_client(aws_smithy_http_client::Builder::new().build_http());
+    Client::from_conf(config.build())
+}
+
+/// Whether a record of the stream has this text in it, in an aggregate or alone.
+async fn holds(client: &Client, stream: &str, text: &str) -> bool {
+    let listed = client.list_shards().stream_name(stream).send().await.expect("a listing of shards");
+    for shard in listed.shards() {
+        let iterator = client.get_shard_iterator().stream_name(stream).shard_id(shard.shard_id());
+        let iterator = iterator.shard_iterator_type(ShardIteratorType::TrimHorizon).send().await.expect("an iterator");
+        let read = client.get_records().set_shard_iterator(iterator.shard_iterator).send().await.expect("records");
+        let mut payloads = read.records().iter().map(|record| String::from_utf8_lossy(record.data().as_ref()));
+        if payloads.any(|payload| payload.contains(text)) {
+            return true;
+        }
+    }
+    false
 }

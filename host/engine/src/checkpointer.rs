@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
+use shardmill_cause::with_causes;
 use shardmill_lease::HeldLease;
 use shardmill_record::{Checkpoint, Position};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::causes::with_causes;
 use crate::metrics::ConsumerLabels;
 use crate::{Backoff, Invariant, Metrics};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_cause::with_causes;
 use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
 use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
@@ -12,7 +13,6 @@ use shardmill_stream::{Kinesis, StreamInfo};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::causes::with_causes;
 use crate::checkpointer::Checkpointer;
 use crate::feed::Feed;
 use crate::metrics::ConsumerLabels;

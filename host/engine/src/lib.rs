@@ -6,7 +6,6 @@
 //! without WebAssembly and without a network.
 
 mod budget;
-mod causes;
 mod checkpointer;
 mod consumer;
 mod destination;
@@ -22,7 +21,6 @@ mod shard_task;
 mod status;
 
 pub use budget::{Budget, Reservation};
-pub use causes::with_causes;
 pub use consumer::{Consumer, Error, Parts};
 pub use destination::{Destination, Destinations, SendError};
 pub use guest::{Guest, Hook};

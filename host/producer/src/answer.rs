@@ -9,6 +9,7 @@ use aws_sdk_kinesis::types::PutRecordsResultEntry;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use shardmill_cause::{find_cause, with_causes};
 use shardmill_record::{SequenceNumber, ShardId};
 
 use crate::plan::Outcome;
@@ -105,7 +106,7 @@ impl Failure {
             let reason = refusal.message().map_or_else(|| format!("HTTP status {status}"), str::to_owned);
             return Self::of_code(refusal.code(), status, reason);
         }
-        let (kind, label) = match (find::<CredentialsError>(error), error) {
+        let (kind, label) = match (find_cause::<CredentialsError>(error), error) {
             (Some(CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_)), _) => {
                 (Kind::Refused, "credentials")
             }
@@ -115,12 +116,14 @@ impl Failure {
             (None, SdkError::DispatchFailure(failure)) if failure.is_timeout() => (Kind::Unknown, "timeout"),
             (None, SdkError::ResponseError(_)) => (Kind::Unknown, "invalid-answer"),
             // Where nobody listens nothing was stored.
-            _ if find::<io::Error>(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) => {
+            _ if find_cause::<io::Error>(error)
+                .is_some_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) =>
+            {
                 (Kind::Refused, "connection")
             }
             _ => (Kind::Unknown, "connection"),
         };
-        Self { kind, label, code: label.to_owned(), reason: chain(error) }
+        Self { kind, label, code: label.to_owned(), reason: with_causes(error) }
     }
 
     /// An answer that cannot be right.
@@ -186,32 +189,6 @@ fn read_entry(entry: &PutRecordsResultEntry) -> Result<Outcome, Failure> {
     let sequence_number = SequenceNumber::parse(entry.sequence_number().unwrap_or_default())
         .map_err(|error| Failure::invalid_answer(error.to_string()))?;
     Ok(Outcome::Stored { shard, sequence_number })
-}
-
-/// The error and what caused it, as one line.
-fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(error) = next {
-        let line = error.to_string();
-        if !text.ends_with(&line) {
-            text.push_str(": ");
-            text.push_str(&line);
-        }
-        next = error.source();
-    }
-    text
-}
-
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
 }
 
 #[cfg(test)]

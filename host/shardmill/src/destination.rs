@@ -1,6 +1,7 @@
 //! A Kinesis stream as a destination of outputs.
 
 use async_trait::async_trait;
+use shardmill_cause::with_causes;
 use shardmill_engine::{Destination, SendError};
 use shardmill_lease::Fence;
 use shardmill_producer::{Error, Producer, Stopped};
@@ -28,7 +29,7 @@ impl Destination for StreamDestination {
             Ok(_sent) => Ok(()),
             Err(Error::Stopped { .. }) => Err(SendError::Fenced),
             Err(error) => {
-                let reason = crate::cli::with_causes(&error);
+                let reason = with_causes(&error);
                 Err(SendError::Refused { output: self.output.clone(), reason })
             }
         }

@@ -6,6 +6,7 @@ use aws_credential_types::provider::error::CredentialsError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use shardmill_cause::{find_cause, with_causes};
 use shardmill_record::ShardId;
 
 /// What was asked of the service, for messages.
@@ -294,8 +295,8 @@ impl Error {
             };
             return Self::of_refusal(call, region, refusal.code(), status, reason);
         }
-        let reason = chain(error);
-        if let Some(credentials) = find::<CredentialsError>(error) {
+        let reason = with_causes(error);
+        if let Some(credentials) = find_cause::<CredentialsError>(error) {
             let passing =
                 matches!(credentials, CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_));
             return Self::Credentials { call, reason, passing };
@@ -365,35 +366,8 @@ impl Error {
     }
 }
 
-/// The error and what caused it, as one line.
-fn chain(error: &(dyn StdError + 'static)) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let line = error.to_string();
-        if !text.ends_with(&line) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&line);
-        }
-        next = error.source();
-    }
-    text
-}
-
-fn find<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
 /// Whether the connection ended before the answer did.
 fn is_cut(error: &(dyn StdError + 'static)) -> bool {
-    find::<std::io::Error>(error).is_some() || find::<aws_smithy_types::byte_stream::error::Error>(error).is_some()
+    find_cause::<std::io::Error>(error).is_some()
+        || find_cause::<aws_smithy_types::byte_stream::error::Error>(error).is_some()
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 use tokio::time::{Instant, timeout_at};
 
 use super::{Ended, Leave, ShardTask};
-use crate::causes::with_causes;
 use crate::status::ShardState;
 use crate::{Hook, SendError};
 

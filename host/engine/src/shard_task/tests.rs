@@ -1,150 +1,26 @@
 //! The whole loop on paused time, with a guest, a reader and a destination of the test's own, and the memory store.
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+mod fakes;
+
+use std::sync::Mutex;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use shardmill_lease::store::memory::Memory;
-use shardmill_lease::{Coordinator, Event, Fence, Lease, LeaseKey, NewLease, ShardSource, TokioClock, WorkerId};
-use shardmill_plugin::{
-    Cause, FailedRecord, Failure, HookOutcome, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord,
-};
-use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, PageBuilder, UserRecord};
+use shardmill_lease::{Coordinator, Event, Lease, LeaseKey, TokioClock, WorkerId};
+use shardmill_plugin::{Cause, FailedRecord, Failure, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord};
+use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, UserRecord};
 use shardmill_stream::start::Start;
-use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use self::fakes::{FakeGuest, FakeReader, Kept, OneShard, shard};
 use super::*;
-use crate::{Backoff, BatchOptions, Budget, Destination, Hook, SendError, Status};
+use crate::{Backoff, BatchOptions, Budget, Destination, Status};
 
 const SHARD: &str = "shardId-000000000000";
 const BUDGET: u64 = 64 << 20;
-
-type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
-
-/// Calls the test's function, after a while.
-struct FakeGuest {
-    process: Box<Process>,
-    takes: Duration,
-    hooks: Mutex<Vec<&'static str>>,
-}
-
-#[async_trait]
-impl Guest for FakeGuest {
-    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
-        sleep(self.takes).await;
-        (self.process)(shard, batch)
-    }
-
-    fn has_hooks(&self) -> bool {
-        true
-    }
-
-    async fn hook(&self, _id: u64, _shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook.name());
-        Ok(HookOutcome::default())
-    }
-}
-
-/// Brings pages, then nothing more, or the shard's end.
-struct FakeReader {
-    pages: VecDeque<Vec<u64>>,
-    ends: bool,
-}
-
-#[async_trait]
-impl Reader for FakeReader {
-    async fn ready(&mut self) -> Result<(), shardmill_stream::Error> {
-        Ok(())
-    }
-
-    async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, shardmill_stream::Error> {
-        let numbers = match self.pages.pop_front() {
-            Some(numbers) => numbers,
-            None if self.ends => Vec::new(),
-            None => std::future::pending().await,
-        };
-        let mut page = PageBuilder::default();
-        for number in &numbers {
-            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), 0).unwrap();
-        }
-        let end = self.ends && self.pages.is_empty();
-        let child =
-            ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
-        Ok(Some(ReadPage {
-            page: page.build(),
-            continuation: ReadFrom::TrimHorizon,
-            millis_behind: Some(0),
-            children: end.then(|| vec![child]),
-            end,
-            wait: Duration::ZERO,
-        }))
-    }
-}
-
-/// Keeps what it is sent; may be closed for a time.
-#[derive(Default)]
-struct Kept {
-    sent: Mutex<Vec<String>>,
-    closed: AtomicBool,
-}
-
-#[async_trait]
-impl Destination for Kept {
-    async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError> {
-        while self.closed.load(Ordering::SeqCst) {
-            fence.check().map_err(|_| SendError::Fenced)?;
-            sleep(Duration::from_millis(10)).await;
-        }
-        let texts = records.into_iter().map(|record| String::from_utf8(record.data.to_vec()).unwrap());
-        self.sent.lock().unwrap().extend(texts);
-        Ok(())
-    }
-}
-
-impl Kept {
-    fn sent(&self) -> Vec<String> {
-        self.sent.lock().unwrap().clone()
-    }
-}
-
-struct OneShard;
-
-#[async_trait]
-impl ShardSource for OneShard {
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() })
-    }
-}
-
-#[async_trait]
-impl Directory for OneShard {
-    async fn children(
-        &self,
-        _shard: &ShardId,
-        named: Option<&[ChildShard]>,
-    ) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(named.unwrap_or_default().iter().map(|child| new_lease(child.id.as_str())).collect())
-    }
-}
-
-fn shard(id: &str) -> ShardId {
-    ShardId::parse(id).unwrap()
-}
-
-fn new_lease(id: &str) -> NewLease {
-    NewLease {
-        key: LeaseKey::of_shard(&shard(id)),
-        checkpoint: Checkpoint::TrimHorizon,
-        start_at: None,
-        parents: Vec::new(),
-        range: Some(HashKeyRange::ALL),
-    }
-}
 
 /// Everything of one run.
 struct Run {

@@ -1,10 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_cause::with_causes;
 use tokio_util::sync::CancellationToken;
 
 use crate::fence::Lost;
-use crate::store::full_text;
 use crate::writer::{Error, Writer};
 
 /// A renewal that failed is repeated this many times before the next one would be due.
@@ -30,7 +30,7 @@ pub(super) async fn keep(
         Lost::Released => match writer.release().await {
             Ok(()) => tracing::info!(lease = %key, %epoch, "lease released"),
             Err(error) => {
-                let error = full_text(&error);
+                let error = with_causes(&error);
                 tracing::warn!(lease = %key, %epoch, error, "lease let go, and not released: it is free when it has expired");
             }
         },
@@ -69,7 +69,7 @@ async fn renew(writer: &Writer, interval: Duration, draining: &CancellationToken
             Err(Error::Lost(lost)) => return lost,
             Err(error) => {
                 if !fails {
-                    let error = full_text(&error);
+                    let error = with_causes(&error);
                     tracing::warn!(lease = %writer.lease().key, error, "lease cannot be renewed; trying until it expires");
                 }
                 fails = true;

@@ -4,6 +4,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream;
 use rand::Rng;
+use shardmill_cause::with_causes;
 use tokio::time::timeout;
 
 use super::Coordinator;
@@ -11,7 +12,7 @@ use super::take::{Attempt, take};
 use crate::assignment::{Candidate, Choice, Standing, View};
 use crate::fence::Lost;
 use crate::observer::Observer;
-use crate::store::{Error, InvalidRow, Listing, full_text};
+use crate::store::{Error, InvalidRow, Listing};
 use crate::writer::Writer;
 use crate::{Lease, LeaseEpoch, LeaseKey, Moment};
 
@@ -124,7 +125,7 @@ impl Coordinator {
             return Err(error);
         }
         if !self.scan_fails {
-            let (application, error) = (&self.options.application, full_text(&error));
+            let (application, error) = (&self.options.application, with_causes(&error));
             tracing::warn!(application, error, "the lease table cannot be read; held leases are kept, none is taken");
         }
         self.scan_fails = true;

@@ -2,10 +2,11 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use shardmill_cause::with_causes;
 use tokio::task::JoinError;
 
 use super::Coordinator;
-use crate::store::{self, Store, full_text};
+use crate::store::{self, Store};
 use crate::{Lease, LeaseKey, NewLease};
 
 /// Knows the stream's shards.
@@ -62,7 +63,7 @@ impl Coordinator {
                 self.sync_fails = false;
                 return synced.created > 0;
             }
-            Ok(Err(error)) => full_text(&error),
+            Ok(Err(error)) => with_causes(&error),
             Err(error) if error.is_cancelled() => return false,
             Err(error) => error.to_string(),
         };

@@ -119,19 +119,3 @@ impl Error {
         }
     }
 }
-
-/// An error with everything behind it, in one line.
-pub(crate) fn full_text(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        // Many errors repeat what is behind them.
-        if !text.contains(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        source = error.source();
-    }
-    text
-}

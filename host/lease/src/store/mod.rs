@@ -14,7 +14,6 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-pub(crate) use error::full_text;
 pub use error::{Error, Source};
 pub use sidecar::{Document, KeyForm, Sidecar, StreamClaim, StreamIdentity, claim_stream};
 

@@ -3,10 +3,9 @@
 use std::process::ExitCode;
 
 use miette::{Diagnostic, Report};
+use shardmill_cause::with_causes;
 
 use crate::config;
-
-pub(crate) use shardmill_engine::with_causes;
 
 /// The statuses follow the BSD convention of sysexits, where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

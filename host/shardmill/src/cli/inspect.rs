@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use shardmill_cause::with_causes;
 use shardmill_plugin::{Module, Runtime, RuntimeOptions};
 
-use super::exit::with_causes;
 use super::{Failure, output};
 
 #[derive(Debug, Args)]

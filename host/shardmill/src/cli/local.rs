@@ -1,6 +1,7 @@
 //! `shardmill local`
 
 use clap::Args;
+use shardmill_cause::with_causes;
 
 use super::{Failure, output, signals};
 use crate::local::{Local, Options};
@@ -36,7 +37,7 @@ pub(super) async fn run(arguments: &Arguments) -> Result<(), Failure> {
         enforce_limits: arguments.enforce_limits,
         ..Options::default()
     };
-    let local = Local::start(options).await.map_err(|error| Failure::unavailable(super::exit::with_causes(&error)))?;
+    let local = Local::start(options).await.map_err(|error| Failure::unavailable(with_causes(&error)))?;
     let environment = local.endpoints().environment();
     if arguments.json {
         let object: serde_json::Map<_, _> =

@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 pub use exit::Failure;
-pub(crate) use exit::with_causes;
 pub(crate) use signals::stop_at_signal;
 
 const EXAMPLES: &str = "\

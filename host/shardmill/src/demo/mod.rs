@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use shardmill_cause::with_causes;
 use shardmill_producer::{Ordering, Producer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -51,9 +52,8 @@ pub async fn run(arguments: Arguments) -> Result<(), Failure> {
     let config = configuration(&arguments)?;
     telemetry::init(&config.log)?;
     let stop = crate::cli::stop_at_signal()?;
-    let local = Local::start(local::Options::default())
-        .await
-        .map_err(|error| Failure::unavailable(crate::cli::with_causes(&error)))?;
+    let local =
+        Local::start(local::Options::default()).await.map_err(|error| Failure::unavailable(with_causes(&error)))?;
     let result = tokio::select! {
         result = demonstrate(&arguments, config, &local, &stop) => result,
         () = stop.cancelled(), if !arguments.follow => Err(Failure::running("the demo was interrupted")),
@@ -172,13 +172,12 @@ fn find_plugin() -> Result<PathBuf, Failure> {
 
 async fn create_stream(clients: &Clients, name: &str, shards: i32) -> Result<(), Failure> {
     let created = clients.kinesis.create_stream().stream_name(name).shard_count(shards).send().await;
-    created.map_err(|error| {
-        Failure::running(format!("the stream {name} cannot be created: {}", crate::cli::with_causes(&error)))
-    })?;
+    created
+        .map_err(|error| Failure::running(format!("the stream {name} cannot be created: {}", with_causes(&error))))?;
     shardmill_stream::Kinesis::new(clients.kinesis.clone())
         .wait_until_active(name)
         .await
-        .map_err(|error| Failure::running(crate::cli::with_causes(&error)))?;
+        .map_err(|error| Failure::running(with_causes(&error)))?;
     Ok(())
 }
 
@@ -198,10 +197,7 @@ async fn put(clients: &Clients, records: Vec<shardmill_record::UserRecord>, quie
     );
     let bar = bar(records.len() as u64, quiet);
     for chunk in records.chunks(PUT_AT_ONCE) {
-        producer
-            .send(chunk.to_vec(), &|| Ok(()))
-            .await
-            .map_err(|error| Failure::running(crate::cli::with_causes(&error)))?;
+        producer.send(chunk.to_vec(), &|| Ok(())).await.map_err(|error| Failure::running(with_causes(&error)))?;
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();

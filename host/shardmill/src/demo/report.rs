@@ -6,11 +6,12 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use serde::Deserialize;
 use serde_json::json;
+use shardmill_cause::with_causes;
 use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Unpacker};
 use shardmill_stream::{Demand, Kinesis, PollingReader, ReadFrom, Reader};
 
 use crate::aws::Clients;
-use crate::cli::{Failure, with_causes};
+use crate::cli::Failure;
 
 /// What the processor emits, as far as the report needs it.
 #[derive(Debug, Deserialize)]

@@ -1,0 +1,139 @@
+//! A guest, a reader, a destination and a directory of the tests' own.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource};
+use shardmill_plugin::{Failure, HookOutcome, Outcome};
+use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, UserRecord};
+use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
+use tokio::time::sleep;
+
+use super::super::*;
+use super::SHARD;
+use crate::{Destination, Hook, SendError};
+
+pub(super) type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
+
+/// Calls the test's function, after a while.
+pub(super) struct FakeGuest {
+    pub(super) process: Box<Process>,
+    pub(super) takes: Duration,
+    pub(super) hooks: Mutex<Vec<&'static str>>,
+}
+
+#[async_trait]
+impl Guest for FakeGuest {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+        sleep(self.takes).await;
+        (self.process)(shard, batch)
+    }
+
+    fn has_hooks(&self) -> bool {
+        true
+    }
+
+    async fn hook(&self, _id: u64, _shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook.name());
+        Ok(HookOutcome::default())
+    }
+}
+
+/// Brings pages, then nothing more, or the shard's end.
+pub(super) struct FakeReader {
+    pub(super) pages: VecDeque<Vec<u64>>,
+    pub(super) ends: bool,
+}
+
+#[async_trait]
+impl Reader for FakeReader {
+    async fn ready(&mut self) -> Result<(), shardmill_stream::Error> {
+        Ok(())
+    }
+
+    async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, shardmill_stream::Error> {
+        let numbers = match self.pages.pop_front() {
+            Some(numbers) => numbers,
+            None if self.ends => Vec::new(),
+            None => std::future::pending().await,
+        };
+        let mut page = PageBuilder::default();
+        for number in &numbers {
+            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), 0).unwrap();
+        }
+        let end = self.ends && self.pages.is_empty();
+        let child =
+            ChildShard { id: shard("shardId-000000000001"), parents: vec![shard(SHARD)], range: HashKeyRange::ALL };
+        Ok(Some(ReadPage {
+            page: page.build(),
+            continuation: ReadFrom::TrimHorizon,
+            millis_behind: Some(0),
+            children: end.then(|| vec![child]),
+            end,
+            wait: Duration::ZERO,
+        }))
+    }
+}
+
+/// Keeps what it is sent; may be closed for a time.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) sent: Mutex<Vec<String>>,
+    pub(super) closed: AtomicBool,
+}
+
+#[async_trait]
+impl Destination for Kept {
+    async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError> {
+        while self.closed.load(Ordering::SeqCst) {
+            fence.check().map_err(|_| SendError::Fenced)?;
+            sleep(Duration::from_millis(10)).await;
+        }
+        let texts = records.into_iter().map(|record| String::from_utf8(record.data.to_vec()).unwrap());
+        self.sent.lock().unwrap().extend(texts);
+        Ok(())
+    }
+}
+
+impl Kept {
+    pub(super) fn sent(&self) -> Vec<String> {
+        self.sent.lock().unwrap().clone()
+    }
+}
+
+pub(super) struct OneShard;
+
+#[async_trait]
+impl ShardSource for OneShard {
+    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() })
+    }
+}
+
+#[async_trait]
+impl Directory for OneShard {
+    async fn children(
+        &self,
+        _shard: &ShardId,
+        named: Option<&[ChildShard]>,
+    ) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+        Ok(named.unwrap_or_default().iter().map(|child| new_lease(child.id.as_str())).collect())
+    }
+}
+
+pub(super) fn shard(id: &str) -> ShardId {
+    ShardId::parse(id).unwrap()
+}
+
+pub(super) fn new_lease(id: &str) -> NewLease {
+    NewLease {
+        key: LeaseKey::of_shard(&shard(id)),
+        checkpoint: Checkpoint::TrimHorizon,
+        start_at: None,
+        parents: Vec::new(),
+        range: Some(HashKeyRange::ALL),
+    }
+}
