@@ -23,7 +23,7 @@ pub struct BatchBuilder {
 /// One user record of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Decimal digits without leading zeros.
+    /// Decimal digits, as the service wrote them.
     pub sequence_number: &'a str,
     /// The place in its aggregate, 0 for a record that came alone.
     pub sub_sequence_number: u64,

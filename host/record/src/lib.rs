@@ -20,7 +20,7 @@ pub use batch::{Batch, BatchBuilder, Record};
 pub use checkpoint::{Checkpoint, InvalidCheckpoint};
 pub use hash_key::{HashKey, HashKeyRange, InvalidHashKey};
 pub use page::{KinesisRecord, Page, PageBuilder, Span};
-pub use sequence_number::{InvalidSequenceNumber, Position, SequenceNumber};
+pub use sequence_number::{InvalidSequenceNumber, Position, SequenceNumber, compare_digits};
 pub use shard_id::{InvalidShardId, ShardId};
 pub use unpack::{BatchLimits, OutOfRange, Unpacked, Unpacker};
 pub use user_record::UserRecord;

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 
 use crate::InvalidSequenceNumber;
-use crate::sequence_number::{SequenceNumber, significant_digits};
+use crate::sequence_number::{SequenceNumber, is_number};
 
 /// A stretch of a buffer: of a page, or of an aggregate's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Span {
 /// One Kinesis record of a page, as spans of the page's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KinesisRecord {
-    /// Decimal digits without leading zeros.
+    /// Decimal digits, as the service wrote them.
     pub sequence_number: Span,
     /// UTF-8.
     pub partition_key: Span,
@@ -53,12 +53,11 @@ impl Page {
     /// A page over a buffer that somebody else decoded.
     ///
     /// # Panics
-    /// If a span lies outside the buffer, a sequence number is not digits without leading zeros, or a partition
-    /// key is not UTF-8: the decoder is wrong then, not its input.
+    /// If a span lies outside the buffer, a sequence number is not 1 to 116 digits, or a partition key is not UTF-8:
+    /// the decoder is wrong then, not its input.
     pub fn from_parts(buffer: Bytes, records: Vec<KinesisRecord>) -> Self {
         for record in &records {
-            let digits = record.sequence_number.of(&buffer);
-            assert_eq!(significant_digits(digits), Some(digits), "a sequence number in its shortest form");
+            assert!(is_number(record.sequence_number.of(&buffer)), "a sequence number in digits");
             assert!(std::str::from_utf8(record.partition_key.of(&buffer)).is_ok(), "a partition key in UTF-8");
             let _in_bounds = record.data.of(&buffer);
         }

@@ -1,5 +1,6 @@
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 /// More digits than any number of 384 bits has; Kinesis' own numbers have 56.
@@ -7,8 +8,10 @@ const MAX_DIGITS: usize = 116;
 
 /// The sequence number of a Kinesis record: a whole number of more than 128 bits, kept as its decimal digits.
 ///
-/// Ordered as a number. Leading zeros are dropped when it is read, so that equal numbers are equal values.
-#[derive(Clone, PartialEq, Eq, Hash)]
+/// Ordered and equal as a number. Its text stays as it was read: Kinesis writes no leading zeros, but services that
+/// stand in for it do, and find a record only by the text that they gave it. Without its zeros a checkpoint there is
+/// behind every record, and a restart skips all that is left.
+#[derive(Clone)]
 pub struct SequenceNumber(Box<str>);
 
 /// Why a text is not a sequence number.
@@ -23,39 +26,58 @@ pub struct InvalidSequenceNumber {
 impl SequenceNumber {
     /// Takes 1 to 116 decimal digits.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
-        match significant_digits(text.as_bytes()) {
-            Some(digits) => Ok(Self(text[text.len() - digits.len()..].into())),
-            None => Err(InvalidSequenceNumber { text: text.chars().take(MAX_DIGITS).collect() }),
+        if is_number(text.as_bytes()) {
+            Ok(Self(text.into()))
+        } else {
+            Err(InvalidSequenceNumber { text: text.chars().take(MAX_DIGITS).collect() })
         }
     }
 
-    /// The decimal digits, without leading zeros.
+    /// The decimal digits, as they were read.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Compares with a number that is given as digits without leading zeros, as the columns of a batch hold it.
+    /// Compares with a number that is given as digits, as the columns of a batch hold it.
     pub fn cmp_digits(&self, digits: &[u8]) -> Ordering {
         compare_digits(self.0.as_bytes(), digits)
     }
 }
 
-/// The digits without leading zeros, if this is a number of acceptable length.
-pub(crate) fn significant_digits(text: &[u8]) -> Option<&[u8]> {
-    if text.is_empty() || text.len() > MAX_DIGITS || !text.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let zeros = text.iter().take_while(|digit| **digit == b'0').count().min(text.len() - 1);
-    Some(&text[zeros..])
+/// Whether this is a number of acceptable length.
+pub(crate) fn is_number(text: &[u8]) -> bool {
+    (1..=MAX_DIGITS).contains(&text.len()) && text.iter().all(u8::is_ascii_digit)
 }
 
-pub(crate) fn compare_digits(left: &[u8], right: &[u8]) -> Ordering {
+/// Compares sequence numbers that are given as digits: leading zeros count for nothing.
+pub fn compare_digits(left: &[u8], right: &[u8]) -> Ordering {
+    let [left, right] = [left, right].map(significant);
     left.len().cmp(&right.len()).then_with(|| left.cmp(right))
+}
+
+/// Nothing is left of zero.
+fn significant(digits: &[u8]) -> &[u8] {
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    &digits[zeros..]
 }
 
 impl Ord for SequenceNumber {
     fn cmp(&self, other: &Self) -> Ordering {
-        compare_digits(self.0.as_bytes(), other.0.as_bytes())
+        self.cmp_digits(other.0.as_bytes())
+    }
+}
+
+impl PartialEq for SequenceNumber {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for SequenceNumber {}
+
+impl Hash for SequenceNumber {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        significant(self.0.as_bytes()).hash(state);
     }
 }
 
@@ -113,6 +135,8 @@ impl fmt::Display for Position {
 
 #[cfg(test)]
 mod tests {
+    use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+
     use super::*;
     use proptest::prelude::*;
 
@@ -137,12 +161,20 @@ mod tests {
         }
     }
 
+    fn hash(number: &SequenceNumber) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(number)
+    }
+
     proptest! {
         #[test]
-        fn order_agrees_with_u128(a: u128, b: u128, zeros in 0usize..4) {
-            let parse = |n: u128| SequenceNumber::parse(&format!("{}{n}", "0".repeat(zeros))).unwrap();
-            prop_assert_eq!(parse(a).cmp(&parse(b)), a.cmp(&b));
-            prop_assert_eq!(parse(a).to_string(), a.to_string());
+        fn a_number_is_a_number_with_or_without_leading_zeros(a: u128, b: u128, zeros in (0usize..4, 0usize..4)) {
+            let write = |n: u128, zeros| format!("{}{n}", "0".repeat(zeros));
+            let parse = |n: u128, zeros| SequenceNumber::parse(&write(n, zeros)).unwrap();
+            prop_assert_eq!(parse(a, zeros.0).cmp(&parse(b, zeros.1)), a.cmp(&b));
+            prop_assert_eq!(parse(a, zeros.0).cmp_digits(write(b, zeros.1).as_bytes()), a.cmp(&b));
+            prop_assert_eq!(parse(a, zeros.0), parse(a, zeros.1));
+            prop_assert_eq!(hash(&parse(a, zeros.0)), hash(&parse(a, zeros.1)));
+            prop_assert_eq!(parse(a, zeros.0).to_string(), write(a, zeros.0));
         }
 
         #[test]

@@ -176,15 +176,18 @@ impl Unpacker {
     }
 
     fn is_wholly_done(&self, page: &Page) -> bool {
-        self.after.as_ref().is_some_and(|after| {
-            after.sequence_number.cmp_digits(page.sequence_number_digits(self.next).as_bytes()) == Ordering::Greater
-        })
+        self.after.as_ref().is_some_and(|after| self.compare(after, page) == Ordering::Greater)
     }
 
     /// The sub-sequence number up to which the Kinesis record's user records are done already.
     fn done_within(&self, page: &Page) -> Option<u64> {
         let after = self.after.as_ref()?;
-        (after.sequence_number.as_str() == page.sequence_number_digits(self.next)).then_some(after.sub_sequence_number)
+        (self.compare(after, page) == Ordering::Equal).then_some(after.sub_sequence_number)
+    }
+
+    /// Where a position stands to the next Kinesis record.
+    fn compare(&self, position: &Position, page: &Page) -> Ordering {
+        position.sequence_number.cmp_digits(page.sequence_number_digits(self.next).as_bytes())
     }
 
     fn open(&self, payload: &[u8], filling: &mut Filling<'_>) -> Content {
