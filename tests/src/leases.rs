@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_kinesis::types::Shard;
 use shardmill_record::{Checkpoint, Position};
 
 use crate::{Found, Services};
@@ -50,6 +51,21 @@ pub fn assert_released_at_the_end(rows: &BTreeMap<String, Row>, input: &[Found])
         assert_eq!(row.owner, None, "{shard} is released");
         if let (Some(last), false) = (last.get(shard.as_str()), row.checkpoint.is_shard_end()) {
             assert_eq!(row.checkpoint.position(), Some(*last), "{shard} is checkpointed at its last record");
+        }
+    }
+}
+
+/// Asserts that there is a lease for each of these shards and no other, which names its parents and is named by them,
+/// and that the closed ones, and no others, are at their end.
+pub fn assert_lineage(rows: &BTreeMap<String, Row>, shards: &[Shard], closed: &[&str]) {
+    assert_eq!(rows.len(), shards.len(), "a lease for each shard: {rows:?}");
+    for shard in shards {
+        let row = &rows[shard.shard_id()];
+        let parents = shard.parent_shard_id().into_iter().chain(shard.adjacent_parent_shard_id());
+        assert_eq!(row.parents, parents.map(str::to_owned).collect::<BTreeSet<_>>(), "{shard:?}");
+        assert_eq!(row.checkpoint.is_shard_end(), closed.contains(&shard.shard_id()), "{shard:?}: {row:?}");
+        for parent in &row.parents {
+            assert!(rows[parent].children.contains(shard.shard_id()), "{parent} names its child {shard:?}");
         }
     }
 }

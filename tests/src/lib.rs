@@ -1,8 +1,9 @@
 //! What the end-to-end tests are made of: the real binary as child processes, real sockets, the AWS SDK.
 //!
-//! A test starts [`Services`] (`shardmill local`), writes to a stream with a [`Writer`], runs one [`Worker`] or more
-//! (`shardmill run`) with a [`Config`], and looks at what came out with a [`Tail`] and at the lease table with
-//! [`leases::rows`]. Each test has services, folders and ports of its own, so that tests run side by side.
+//! A test starts [`Services`] (`shardmill local`, or emulators that others have made), writes to a stream with a
+//! [`Writer`], runs one [`Worker`] or more (`shardmill run`) with a [`Config`], and looks at what came out with a
+//! [`Tail`] and at the lease table with [`leases::rows`]. Each test has services, folders and ports of its own, so that
+//! tests run side by side.
 //!
 //! Every wait has a limit. When a test fails, the logs of its workers are printed.
 
@@ -19,7 +20,7 @@ mod wait;
 mod worker;
 mod writer;
 
-pub use checks::{assert_each_once, assert_order_of_keys, numbers, positions};
+pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, numbers, positions};
 pub use config::{Config, Leases};
 pub use process::{Finished, Process, command, run};
 pub use services::Services;

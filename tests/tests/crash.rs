@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use shardmill_record::Checkpoint;
 use shardmill_tests::leases::{self, Row};
-use shardmill_tests::{Config, Services, Tail, Worker, Writer, numbers, positions};
+use shardmill_tests::{Config, Services, Tail, TakenUp, Worker, Writer, assert_taken_up, numbers, positions};
 
 const KILLS: usize = 6;
 
@@ -75,34 +74,14 @@ async fn a_worker_that_is_killed_loses_nothing_and_repeats_only_what_came_after_
     leases::assert_released_at_the_end(&leases::rows(&services, config.lease_table()).await, &input);
 
     let positions = positions(&input);
-    let checkpoint = |kill: &Kill, shard: &str| kill.rows.get(shard).map(|row| row.checkpoint.clone());
-    let mut unfinished = 0;
-    let mut repeats = 0;
+    let mut taken_up = TakenUp { left: 0, repeated: 0 };
     let ends = kills.iter().skip(1).map(|kill| kill.outputs).chain([found.len()]);
     for (kill, end) in kills.iter().zip(ends) {
-        let before = numbers(&found[..kill.outputs]);
-        for (number, (shard, position)) in &positions {
-            let position = Checkpoint::Position(position.clone());
-            let passed = checkpoint(kill, shard).is_some_and(|checkpoint| position <= checkpoint);
-            unfinished += usize::from(!before.contains(number));
-            assert!(
-                !passed || before.contains(number),
-                "record {number} was lost: the checkpoint of {shard} had passed it and its output was not there",
-            );
-        }
-        let mut seen = numbers(&[]);
-        for record in &found[kill.outputs..end] {
-            assert!(seen.insert(record.number), "record {} came twice from one run", record.number);
-            let (shard, position) = &positions[&record.number];
-            let checkpoint = checkpoint(kill, shard);
-            assert!(
-                checkpoint.as_ref().is_none_or(|checkpoint| Checkpoint::Position(position.clone()) > *checkpoint),
-                "record {} at {position} was repeated although the checkpoint of {shard} was {checkpoint:?}",
-                record.number,
-            );
-            repeats += usize::from(before.contains(&record.number));
-        }
+        let (before, after) = found[..end].split_at(kill.outputs);
+        let seen = assert_taken_up(&kill.rows, &positions, before, after);
+        taken_up.left += seen.left;
+        taken_up.repeated += seen.repeated;
     }
-    assert!(unfinished > 0, "kills came before everything was done");
-    println!("{} records, {} outputs, {repeats} of them repeated after {KILLS} kills", expected.len(), found.len());
+    assert!(taken_up.left > 0, "kills came before everything was done");
+    println!("{} records, {} outputs after {KILLS} kills: {taken_up:?}", expected.len(), found.len());
 }

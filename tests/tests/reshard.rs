@@ -1,6 +1,5 @@
 //! Splits and merges while a worker runs.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use shardmill_tests::{Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases};
@@ -51,15 +50,7 @@ async fn splits_and_merges_lose_nothing_repeat_nothing_and_keep_the_order_of_key
     assert_order_of_keys(&output);
     let rows = leases::rows(&services, config.lease_table()).await;
     leases::assert_released_at_the_end(&rows, &Tail::all(&services, "input").await);
-    for shard in services.shards("input").await {
-        let row = &rows[shard.shard_id()];
-        let parents = shard.parent_shard_id().into_iter().chain(shard.adjacent_parent_shard_id());
-        assert_eq!(row.parents, parents.map(str::to_owned).collect::<BTreeSet<_>>(), "{shard:?}");
-        assert_eq!(row.checkpoint.is_shard_end(), closed.contains(&shard.shard_id()), "{shard:?}: {row:?}");
-        for parent in &row.parents {
-            assert!(rows[parent].children.contains(shard.shard_id()), "{parent} names its child {shard:?}");
-        }
-    }
+    leases::assert_lineage(&rows, &services.shards("input").await, &closed);
     assert_eq!(rows.len(), 7);
 }
 
