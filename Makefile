@@ -15,7 +15,7 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup build plugins demo test test-all fmt fmt-check lint deny bench soak clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench soak clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,10 @@ setup: ## What the build needs: C compiler, Rust, the target wasm32-wasip2 (`mak
 	@$(PHASE) setup
 	@scripts/prerequisites.sh
 	@scripts/wasm-toolchain.sh >/dev/null
+
+emulators: ## What else the tests need: independent emulators of Kinesis and DynamoDB, from npm and PyPI (`make test` calls it)
+	@$(PHASE) emulators
+	@scripts/emulators.sh
 
 build: setup ## The binary: target/release/shardmill
 	@$(PHASE) build
@@ -37,7 +41,7 @@ demo: build plugins ## Flights through a processor, all on this machine (ARGS="-
 	@$(PHASE) demo
 	@$(TARGET)/release/shardmill demo $(ARGS)
 
-test: fmt-check build plugins lint ## Format, lints, unit, property, integration and end-to-end tests
+test: fmt-check emulators build plugins lint ## Format, lints, unit, property, integration and end-to-end tests
 	@$(PHASE) tests
 	@cargo test $(CARGO_FLAGS) --no-fail-fast
 

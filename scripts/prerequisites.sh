@@ -1,25 +1,33 @@
 #!/usr/bin/env bash
 # Checks what the build needs from the machine; installs it where that is possible without asking, else says how.
-# usage: scripts/prerequisites.sh [rustfmt|clippy]     without a name: what every build needs
+# usage: scripts/prerequisites.sh [rustfmt|clippy|node|python]     without a name: what every build needs
 set -euo pipefail
 
 readonly minimum_rust=1.95 # as rust-version in Cargo.toml
+readonly minimum_node=18
+readonly minimum_python=3.11 # tests/emulators/ministack/requirements.txt lacks what older ones need besides
 
 missing() {
   printf 'missing: %s\nwhat to do: %s\n' "$1" "$2" >&2
   exit 1
 }
 
+# Where nobody has to be asked: as root on a Debian.
+apt_install() {
+  local what=$1
+  shift
+  command -v apt-get >/dev/null && [ "$(id -u)" = 0 ] || return 1
+  echo "installing $what (apt-get)" >&2
+  apt-get -qq update >&2 && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y "$@" >&2
+}
+
+is_at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
 # ring and SQLite hold C code.
 need_c_compiler() {
   if command -v cc >/dev/null; then return; fi
   if [ "$(uname)" = Darwin ]; then missing "a C compiler" "xcode-select --install"; fi
-  if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    echo "installing a C compiler (apt-get)" >&2
-    if apt-get -qq update >&2 && DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y gcc libc6-dev >&2; then
-      return
-    fi
-  fi
+  if apt_install "a C compiler" gcc libc6-dev; then return; fi
   missing "a C compiler (cc)" "Debian: sudo apt-get install gcc libc6-dev; elsewhere the package of gcc or clang"
 }
 
@@ -29,7 +37,7 @@ need_rust() {
     missing "Rust" "install it with rustup (https://rustup.rs), then open a new shell"
   fi
   version=$(rustc --version | awk '{ print $2 }')
-  if [ "$(printf '%s\n%s\n' "$minimum_rust" "$version" | sort -V | head -n 1)" != "$minimum_rust" ]; then
+  if ! is_at_least "$minimum_rust" "$version"; then
     missing "Rust $minimum_rust or newer (this is $version)" "rustup update stable"
   fi
 }
@@ -42,6 +50,35 @@ need_component() {
   missing "$component" "rustup component add $component"
 }
 
+has_node() { command -v node >/dev/null && command -v npm >/dev/null; }
+
+need_node() {
+  local version
+  has_node || apt_install "Node.js and npm" nodejs npm || true
+  if ! has_node; then
+    missing "Node.js and npm, for emulators that the tests use" "Debian: sudo apt-get install nodejs npm; elsewhere Node.js $minimum_node or newer"
+  fi
+  version=$(node --version)
+  if ! is_at_least "$minimum_node" "${version#v}"; then
+    missing "Node.js $minimum_node or newer (this is $version)" "put a newer one before it on the PATH"
+  fi
+}
+
+# Debian has ensurepip in a package of its own.
+has_python() { command -v python3 >/dev/null && python3 -c 'import ensurepip, venv' 2>/dev/null; }
+
+need_python() {
+  local version
+  has_python || apt_install "Python with venv" python3 python3-venv || true
+  if ! has_python; then
+    missing "Python with venv and ensurepip, for an emulator that the tests use" "Debian: sudo apt-get install python3-venv; elsewhere Python $minimum_python or newer"
+  fi
+  version=$(python3 -c 'import platform; print(platform.python_version())')
+  if ! is_at_least "$minimum_python" "$version"; then
+    missing "Python $minimum_python or newer (python3 is $version)" "put a newer one before it on the PATH"
+  fi
+}
+
 case ${1:-build} in
   build)
     need_c_compiler
@@ -49,5 +86,7 @@ case ${1:-build} in
     ;;
   rustfmt) need_component rustfmt rustfmt ;;
   clippy) need_component clippy clippy-driver ;;
+  node) need_node ;;
+  python) need_python ;;
   *) missing "a rule for $1" "see the usage in scripts/prerequisites.sh" ;;
 esac
