@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use tokio::process::Command;
+
 /// The repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are in a folder of the repository").to_owned()
@@ -31,4 +33,13 @@ pub fn plugin(name: &str) -> PathBuf {
 /// Where compiled plugins are kept, so that each is compiled once for all tests.
 pub fn compiled() -> PathBuf {
     target().join("test-compiled")
+}
+
+/// The folder of an emulator; it is set up if `make emulators` has not done it.
+pub(crate) async fn emulator(name: &str) -> PathBuf {
+    let script = repository().join("scripts/emulators.sh");
+    let output = Command::new(&script).arg(name).kill_on_drop(true).output().await;
+    let output = output.unwrap_or_else(|error| panic!("{error}: {}", script.display()));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    PathBuf::from(String::from_utf8(output.stdout).expect("a path in UTF-8").trim_end())
 }

@@ -36,10 +36,18 @@ pub struct Finished {
 
 /// The binary, with nothing of the surroundings that could lead it to a real AWS account or change its output.
 pub fn command() -> Command {
-    let mut command = Command::new(paths::binary());
+    clean(&paths::binary())
+}
+
+/// A program, likewise.
+pub(crate) fn clean(program: &Path) -> Command {
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        if text.starts_with("AWS_") || text.starts_with("SHARDMILL_") || ["RUST_LOG", "NO_COLOR"].contains(&&*text) {
+        if text.starts_with("AWS_")
+            || text.starts_with("SHARDMILL_")
+            || ["RUST_LOG", "NO_COLOR", "NODE_OPTIONS"].contains(&&*text)
+        {
             command.env_remove(&name);
         }
     }

@@ -1,4 +1,7 @@
-//! Kinesis and DynamoDB: a `shardmill local` of the test's own.
+//! Kinesis and DynamoDB of a test's own: those of `shardmill local`, or emulators that others have made.
+
+mod emulators;
+mod local;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +15,10 @@ use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_record::{HashKey, HashKeyRange};
 use tempfile::TempDir;
 
-use crate::process::{Process, command};
+use crate::process::Process;
 use crate::wait::eventually;
 
-/// Local services, which end with this.
+/// Services on this machine, which end with this.
 #[derive(Debug)]
 pub struct Services {
     /// For streams.
@@ -23,34 +26,15 @@ pub struct Services {
     /// For lease tables.
     pub dynamodb: aws_sdk_dynamodb::Client,
     environment: BTreeMap<String, String>,
-    process: Process,
+    processes: Vec<Process>,
     _folder: TempDir,
 }
 
 // === impl Services ===
 
 impl Services {
-    /// Starts services on free ports.
-    pub async fn start() -> Services {
-        Services::start_with(&[]).await
-    }
-
-    /// Starts services that refuse what is beyond the limits of a shard, as AWS does.
-    pub async fn start_limited() -> Services {
-        Services::start_with(&["--enforce-limits"]).await
-    }
-
-    async fn start_with(arguments: &[&str]) -> Services {
-        let folder = TempDir::new().expect("a temporary folder");
-        let mut local = command();
-        local.args(["local", "--json"]).args(arguments);
-        let mut process = Process::start(local, folder.path());
-        let environment: BTreeMap<String, String> =
-            eventually(Duration::from_secs(20), "the line that `shardmill local --json` prints", async || {
-                assert!(process.ended().is_none(), "`shardmill local` has ended: {}", process.stderr());
-                process.stdout().strip_suffix('\n').map(|line| serde_json::from_str(line).expect("one line of JSON"))
-            })
-            .await;
+    /// Clients for services at these endpoints, which is what [`Services::environment`] says.
+    fn new(environment: BTreeMap<String, String>, processes: Vec<Process>, folder: TempDir) -> Services {
         let endpoint = |name: &str| environment.get(name).unwrap_or_else(|| panic!("{name} is in {environment:?}"));
         let timeouts = TimeoutConfig::builder().operation_timeout(Duration::from_secs(20)).build();
         let credentials = Credentials::new("local", "local", None, None, "tests");
@@ -74,17 +58,17 @@ impl Services {
             kinesis: aws_sdk_kinesis::Client::from_conf(kinesis.build()),
             dynamodb: aws_sdk_dynamodb::Client::from_conf(dynamodb.build()),
             environment,
-            process,
+            processes,
             _folder: folder,
         }
     }
 
-    /// Services with a stream `input` and a stream `output` of so many shards.
-    pub async fn with_streams(input_shards: i32, output_shards: i32) -> Services {
-        let services = Services::start().await;
-        services.create_stream("input", input_shards).await;
-        services.create_stream("output", output_shards).await;
-        services
+    /// With a stream `input` and a stream `output` of so many shards.
+    #[must_use = "the services end when they are dropped"]
+    pub async fn and_streams(self, input_shards: i32, output_shards: i32) -> Services {
+        self.create_stream("input", input_shards).await;
+        self.create_stream("output", output_shards).await;
+        self
     }
 
     /// What sends a child process to these services.
@@ -94,9 +78,9 @@ impl Services {
 
     /// Lets nothing be answered for so long.
     pub async fn pause(&mut self, time: Duration) {
-        self.process.suspend();
+        self.processes.iter_mut().for_each(Process::suspend);
         tokio::time::sleep(time).await;
-        self.process.resume();
+        self.processes.iter_mut().for_each(Process::resume);
     }
 
     /// Creates a stream and waits until it can be used.
