@@ -15,7 +15,7 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench soak clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench soak fuzz clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,14 @@ bench: build plugins ## Wall and CPU seconds of the demo's run, several times (R
 soak: build plugins ## The tests of crashes, takeovers and resharding over and over (MINUTES=10)
 	@$(PHASE) soak
 	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
+
+fuzz: ## Any bytes as answers of GetRecords, ours against the SDK's decoder, where cargo-fuzz is installed (MINUTES=1)
+	@$(PHASE) fuzz
+	@if command -v cargo-fuzz >/dev/null && cargo +nightly --version >/dev/null 2>&1; then \
+		cd host/stream && mkdir -p fuzz/corpus/decode && \
+		cargo +nightly fuzz run decode fuzz/corpus/decode fuzz/seeds -- \
+			-dict=fuzz/decode.dict -max_len=4096 -max_total_time=$$(( $(or $(MINUTES),1) * 60 )); \
+	else echo "skipped: there is no cargo-fuzz or no nightly compiler (cargo install --locked cargo-fuzz; rustup toolchain install nightly)"; fi
 
 clean: ## Remove what was built (the wasm toolchain in the cache folder stays)
 	@cargo clean

@@ -20,6 +20,20 @@ pub struct BatchBuilder {
     batch: Batch,
 }
 
+/// A record as it goes into a batch: texts as the bytes they are, so that nobody looks at each of them again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RawRecord<'a> {
+    /// UTF-8.
+    pub(crate) sequence_number: &'a [u8],
+    pub(crate) sub_sequence_number: u64,
+    /// UTF-8.
+    pub(crate) partition_key: &'a [u8],
+    /// UTF-8; empty for none.
+    pub(crate) explicit_hash_key: &'a [u8],
+    pub(crate) approximate_arrival: u64,
+    pub(crate) data: &'a [u8],
+}
+
 /// One user record of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Record<'a> {
@@ -158,27 +172,42 @@ impl BatchBuilder {
         self.batch.arena.len()
     }
 
-    /// The bytes that a record takes of a batch.
-    pub(crate) fn size_of(record: &Record<'_>) -> usize {
-        let hash_key = record.explicit_hash_key.map_or(0, str::len);
-        record.sequence_number.len() + record.partition_key.len() + hash_key + record.data.len()
-    }
-
     /// Copies a record in.
     ///
     /// # Panics
     /// If the batch would have 4 GiB or more.
     pub fn push(&mut self, record: Record<'_>) {
+        self.push_raw(&RawRecord {
+            sequence_number: record.sequence_number.as_bytes(),
+            sub_sequence_number: record.sub_sequence_number,
+            partition_key: record.partition_key.as_bytes(),
+            explicit_hash_key: record.explicit_hash_key.unwrap_or("").as_bytes(),
+            approximate_arrival: record.approximate_arrival,
+            data: record.data,
+        });
+    }
+
+    pub(crate) fn push_raw(&mut self, record: &RawRecord<'_>) {
         let batch = &mut self.batch;
+        let spans = record.spans();
         batch.starts.push(length(batch.arena.len()));
-        let explicit_hash_key = record.explicit_hash_key.unwrap_or("");
-        let texts = [record.sequence_number, record.partition_key, explicit_hash_key].map(str::as_bytes);
-        for bytes in texts.into_iter().chain([record.data]) {
+        batch.lengths.extend(spans.map(|bytes| length(bytes.len())));
+        for bytes in spans {
             batch.arena.extend_from_slice(bytes);
-            batch.lengths.push(length(bytes.len()));
         }
         batch.sub_sequence_numbers.push(record.sub_sequence_number);
         batch.approximate_arrivals.push(record.approximate_arrival);
+    }
+
+    /// Makes room for so many more records with so many bytes of texts and payloads together, so that nothing is
+    /// moved while they come in.
+    pub(crate) fn reserve(&mut self, records: usize, bytes: usize) {
+        let batch = &mut self.batch;
+        batch.arena.reserve(bytes);
+        batch.lengths.reserve(records * SPANS);
+        batch.starts.reserve(records);
+        batch.sub_sequence_numbers.reserve(records);
+        batch.approximate_arrivals.reserve(records);
     }
 
     /// Says that everything up to this position is inside or left out on purpose.
@@ -189,6 +218,19 @@ impl BatchBuilder {
     /// The finished batch.
     pub fn build(self) -> Batch {
         self.batch
+    }
+}
+
+// === impl RawRecord ===
+
+impl<'a> RawRecord<'a> {
+    /// The bytes that it takes of a batch.
+    pub(crate) fn size(&self) -> usize {
+        self.spans().iter().map(|bytes| bytes.len()).sum()
+    }
+
+    fn spans(&self) -> [&'a [u8]; SPANS] {
+        [self.sequence_number, self.partition_key, self.explicit_hash_key, self.data]
     }
 }
 
@@ -216,7 +258,7 @@ impl HashKeyText {
         }
     }
 
-    pub(crate) fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.digits[self.start..]).expect("digits are ASCII")
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.digits[self.start..]
     }
 }

@@ -19,7 +19,7 @@ mod user_record;
 pub use batch::{Batch, BatchBuilder, Record};
 pub use checkpoint::{Checkpoint, InvalidCheckpoint};
 pub use hash_key::{HashKey, HashKeyRange, InvalidHashKey};
-pub use page::{KinesisRecord, Page, PageBuilder, Span};
+pub use page::{InvalidRecord, KinesisRecord, Page, PageBuilder, Span};
 pub use sequence_number::{InvalidSequenceNumber, Position, SequenceNumber, compare_digits};
 pub use shard_id::{InvalidShardId, ShardId};
 pub use unpack::{BatchLimits, OutOfRange, Unpacked, Unpacker};

@@ -2,8 +2,8 @@ use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::aggregate::{self, Aggregate, NotAnAggregate, SubRecord};
-use crate::batch::HashKeyText;
-use crate::{BatchBuilder, HashKey, HashKeyRange, Page, Position, Record};
+use crate::batch::{HashKeyText, RawRecord};
+use crate::{BatchBuilder, HashKey, HashKeyRange, Page, Position};
 
 /// What becomes of a user record whose hash key is not in its shard's range, as happens after a split when a
 /// producer's shard map was old. The KPL sends such a record again to the right shard; other writers do not.
@@ -132,6 +132,7 @@ impl Unpacker {
 
     /// Moves records into a batch until it is full or the pages are used up.
     pub fn fill(&mut self, batch: &mut BatchBuilder, limits: &BatchLimits) -> Unpacked {
+        self.make_room(batch, limits);
         let mut through = None;
         let mut filling = Filling { batch, limits, met: Unpacked::default(), last: None };
         while let Some(page) = self.pages.front().cloned() {
@@ -151,6 +152,14 @@ impl Unpacker {
             filling.batch.set_through(Position::new(page.sequence_number(index), sub_sequence_number));
         }
         filling.met
+    }
+
+    /// Room for what a new batch will most likely take of the first page. Aggregates may bring more, and it grows.
+    fn make_room(&self, batch: &mut BatchBuilder, limits: &BatchLimits) {
+        let Some(page) = self.pages.front().filter(|_| batch.is_empty()) else { return };
+        let records = (page.len() - self.next).min(limits.records.max(1));
+        let bytes = (page.content() / page.len() + 1).saturating_mul(records);
+        batch.reserve(records, bytes.min(limits.max_bytes()));
     }
 
     /// Whether the page is used up.
@@ -187,7 +196,7 @@ impl Unpacker {
 
     /// Where a position stands to the next Kinesis record.
     fn compare(&self, position: &Position, page: &Page) -> Ordering {
-        position.sequence_number.cmp_digits(page.sequence_number_digits(self.next).as_bytes())
+        position.sequence_number.cmp_digits(page.sequence_number_bytes(self.next))
     }
 
     fn open(&self, payload: &[u8], filling: &mut Filling<'_>) -> Content {
@@ -215,15 +224,15 @@ impl Unpacker {
                 let outside = opened.is_outside(&self.range, &record);
                 if !outside || self.out_of_range == OutOfRange::Deliver {
                     let hash_key = record.explicit_hash_key.map(HashKeyText::new);
-                    let user_record = Record {
-                        sequence_number: page.sequence_number_digits(self.next),
+                    let user_record = RawRecord {
+                        sequence_number: page.sequence_number_bytes(self.next),
                         sub_sequence_number,
-                        partition_key: record.partition_key,
-                        explicit_hash_key: hash_key.as_ref().map(HashKeyText::as_str),
+                        partition_key: record.partition_key.as_bytes(),
+                        explicit_hash_key: hash_key.as_ref().map_or(&[][..], HashKeyText::as_bytes),
                         approximate_arrival: page.approximate_arrival(self.next),
                         data: record.data,
                     };
-                    if !filling.push(user_record) {
+                    if !filling.push(&user_record) {
                         return false;
                     }
                 }
@@ -240,15 +249,15 @@ impl Unpacker {
         if self.done_within(page).is_some() {
             return true;
         }
-        let record = Record {
-            sequence_number: page.sequence_number_digits(self.next),
+        let record = RawRecord {
+            sequence_number: page.sequence_number_bytes(self.next),
             sub_sequence_number: 0,
-            partition_key: page.partition_key(self.next),
-            explicit_hash_key: None,
+            partition_key: page.partition_key_bytes(self.next),
+            explicit_hash_key: &[],
             approximate_arrival: page.approximate_arrival(self.next),
             data: page.data(self.next),
         };
-        if !filling.push(record) {
+        if !filling.push(&record) {
             return false;
         }
         filling.met.broken_aggregates += u64::from(broken_aggregate);
@@ -273,10 +282,10 @@ impl Opened {
 
 impl Filling<'_> {
     /// Whether there was room.
-    fn push(&mut self, record: Record<'_>) -> bool {
-        let room = self.limits.have_room(self.batch, BatchBuilder::size_of(&record));
+    fn push(&mut self, record: &RawRecord<'_>) -> bool {
+        let room = self.limits.have_room(self.batch, record.size());
         if room {
-            self.batch.push(record);
+            self.batch.push_raw(record);
         }
         room
     }

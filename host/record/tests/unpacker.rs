@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use shardmill_record::aggregate::Aggregator;
 use shardmill_record::{
-    Batch, BatchBuilder, BatchLimits, HashKey, HashKeyRange, OutOfRange, Page, PageBuilder, Position, SequenceNumber,
-    Unpacked, Unpacker, UserRecord,
+    Batch, BatchBuilder, BatchLimits, HashKey, HashKeyRange, InvalidRecord, KinesisRecord, OutOfRange, Page,
+    PageBuilder, Position, SequenceNumber, Span, Unpacked, Unpacker, UserRecord,
 };
 
 /// A Kinesis record as a producer wrote it.
@@ -318,17 +318,41 @@ fn one_long_key_named_many_times_keeps_every_batch_within_its_limit() {
     assert_eq!(count, 50 * 9);
 }
 
+fn span(start: u32, length: u32) -> Span {
+    Span { start, length }
+}
+
 #[test]
-#[should_panic(expected = "a sequence number in digits")]
-fn a_page_refuses_a_sequence_number_that_is_none() {
-    let span = |start, length| shardmill_record::Span { start, length };
-    let record = shardmill_record::KinesisRecord {
-        sequence_number: span(0, 2),
-        partition_key: span(2, 1),
-        data: span(3, 0),
-        approximate_arrival: 0,
-    };
-    Page::from_parts(b"0xk".as_slice().into(), vec![record]);
+fn a_record_is_looked_at_when_it_is_made() {
+    let check = |buffer: &[u8], key| KinesisRecord::check(buffer, span(0, 3), key, span(3, 0), 0);
+    // The service may know a number by its text alone.
+    assert_eq!(check(b"007key", span(3, 3)).unwrap().sequence_number(), span(0, 3));
+    assert_eq!(check(b"a07key", span(3, 3)).unwrap_err().to_string().split('`').nth(1), Some("a07"));
+    assert!(check(b"\xff07key", span(3, 3)).unwrap_err().to_string().contains("not a sequence number"));
+    let not_utf8 = check(b"007\xff", span(3, 1)).unwrap_err();
+    assert_eq!(not_utf8, InvalidRecord::PartitionKey { sequence_number: "007".into() });
+}
+
+#[test]
+#[should_panic(expected = "the data lie within the buffer")]
+fn a_record_whose_data_lie_outside_the_buffer_is_not_made() {
+    let _never = KinesisRecord::check(b"1k", span(0, 1), span(1, 1), span(1, u32::MAX), 0);
+}
+
+#[test]
+#[should_panic(expected = "a record lies within the page's buffer")]
+fn a_page_refuses_a_record_of_a_longer_buffer() {
+    let record = KinesisRecord::check(b"1key", span(0, 1), span(1, 3), span(1, 0), 0).unwrap();
+    Page::from_parts(b"1ke".as_slice().into(), vec![record]);
+}
+
+#[test]
+fn a_page_counts_the_whole_buffer_that_it_keeps() {
+    let mut buffer = bytes::BytesMut::with_capacity(100_000);
+    buffer.extend_from_slice(b"1key");
+    let record = KinesisRecord::check(&buffer, span(0, 1), span(1, 3), span(4, 0), 0).unwrap();
+    let page = Page::from_parts(buffer, vec![record]);
+    assert_eq!(page.memory(), 100_000 + size_of::<KinesisRecord>());
 }
 
 #[test]
@@ -337,14 +361,9 @@ fn a_page_made_of_parts_is_the_page_made_of_records() {
     builder.push("0042", "schlüssel", b"data", 7).unwrap();
     assert!(builder.push("x", "key", b"data", 7).is_err(), "and it stays as it was");
     let built = builder.build();
-    let span = |start, length| shardmill_record::Span { start, length };
-    let record = shardmill_record::KinesisRecord {
-        data: span(0, 4),
-        sequence_number: span(4, 4),
-        partition_key: span(8, 10),
-        approximate_arrival: 7,
-    };
-    let parts = Page::from_parts("data0042schlüssel".as_bytes().into(), vec![record]);
+    let buffer = "data0042schlüssel".as_bytes();
+    let record = KinesisRecord::check(buffer, span(4, 4), span(8, 10), span(0, 4), 7).unwrap();
+    let parts = Page::from_parts(buffer.into(), vec![record]);
     for page in [built, parts] {
         assert_eq!(page.len(), 1);
         assert_eq!((page.sequence_number_digits(0), page.partition_key(0)), ("0042", "schlüssel"));

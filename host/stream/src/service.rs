@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::operation::get_records::GetRecordsOutput;
 use aws_sdk_kinesis::types;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
@@ -15,6 +14,9 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::error::{Call, Error};
+use crate::polling::decode::from_sdk;
+use crate::polling::wire::{Exchange, Format, Protocol};
+use crate::polling::{Decoded, Decoder};
 use crate::{ReadFrom, Shard, StreamInfo, StreamStatus};
 
 /// The most shards that one ListShards answers with (API reference; the default is 1,000).
@@ -40,7 +42,7 @@ pub struct Kinesis {
 impl Kinesis {
     /// Over a client, whose own retries may be on. A call with all its retries may take 30 s.
     pub fn new(client: Client) -> Self {
-        Self { client, call_timeout: Duration::from_secs(30) }
+        Self { client: Protocol::around(&client), call_timeout: Duration::from_secs(30) }
     }
 
     /// With another bound for a call, its retries included.
@@ -169,9 +171,37 @@ impl Kinesis {
         answer.shard_iterator.filter(|iterator| !iterator.is_empty()).ok_or_else(missing)
     }
 
-    pub(crate) async fn get_records(&self, call: &Call, iterator: &str, limit: u32) -> Result<GetRecordsOutput, Error> {
+    /// Asks once for the records at an iterator that was taken from there, at most `limit` (1 to 10,000). A
+    /// [`PollingReader`](crate::PollingReader) does it over and over, within the service's limits.
+    ///
+    /// An answer that cannot be right is an error, and none of it is used.
+    pub async fn get_records(
+        &self,
+        call: &Call,
+        iterator: &str,
+        limit: u32,
+        decoder: Decoder,
+        from: &ReadFrom,
+    ) -> Result<Decoded, Error> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        self.ask(call, self.client.get_records().shard_iterator(iterator).limit(limit).send()).await
+        let request = self.client.get_records().shard_iterator(iterator).limit(limit);
+        let format = match decoder {
+            Decoder::Sdk => None,
+            Decoder::Json => Some(Format::Json),
+            Decoder::Cbor => Some(Format::Cbor),
+        };
+        let decoded = match format {
+            None => from_sdk(self.ask(call, request.send()).await?, from),
+            Some(format) => {
+                let exchange = Exchange::new(format);
+                self.ask(call, request.customize().interceptor(exchange.clone()).send()).await?;
+                match exchange.body().await {
+                    Ok(body) => body.decode(from),
+                    Err(reason) => Err(reason),
+                }
+            }
+        };
+        decoded.map_err(|reason| Error::InvalidAnswer { call: call.clone(), reason })
     }
 
     async fn ask<T, E>(
@@ -235,7 +265,7 @@ fn shard(call: &Call, listed: &types::Shard) -> Result<Shard, Error> {
 }
 
 /// The error says what is wrong.
-pub(crate) fn hash_key_range(range: &types::HashKeyRange) -> Result<HashKeyRange, String> {
+fn hash_key_range(range: &types::HashKeyRange) -> Result<HashKeyRange, String> {
     let key = |text: &str| text.parse().map_err(|error: shardmill_record::InvalidHashKey| error.to_string());
     Ok(HashKeyRange { start: key(range.starting_hash_key())?, end: key(range.ending_hash_key())? })
 }

@@ -59,7 +59,7 @@ async fn errors_are_sorted_by_what_to_do() {
         (Fault::Refused("InvalidArgumentException"), Kind::Rejected, false),
         (Fault::Broken, Kind::Unavailable, true),
         (Fault::Cut, Kind::Unavailable, true),
-        (Fault::HalfJson, Kind::InvalidAnswer, false),
+        (Fault::Half, Kind::InvalidAnswer, false),
         (Fault::Changed(|answer| answer["Shards"] = json!([])), Kind::InvalidAnswer, false),
         (Fault::Changed(|answer| answer["Shards"][0]["ShardId"] = json!("no id!")), Kind::InvalidAnswer, false),
         (Fault::Silent(Duration::from_secs(3)), Kind::Unavailable, true),

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
 use shardmill_stream::StartPosition;
+use shardmill_stream::polling::Decoder;
 use shardmill_stream::start::ShardStart;
 
 use super::LogFormat;
@@ -118,7 +119,7 @@ section!(StreamSettings, Stream {
     name: Option<String>,
     #[serde(default)]
     start_shards: BTreeMap<String, ShardStart>,
-} { start: StartPosition, idle: Time });
+} { start: StartPosition, idle: Time, decoder: Decoder });
 
 section!(ProcessorSettings, Processor {
     stream: String,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use shardmill_lease::WorkerId;
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
+use shardmill_stream::polling::Decoder;
 use shardmill_stream::start::Start;
 
 pub use load::{Error, load, parse};
@@ -146,6 +147,8 @@ pub struct Stream {
     pub start: Start,
     /// How long a reader waits before it asks again at the tip of a shard.
     pub idle: Duration,
+    /// What decodes the answers of its reads.
+    pub decoder: Decoder,
 }
 
 /// What goes into a batch.

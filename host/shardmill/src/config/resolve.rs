@@ -268,7 +268,7 @@ fn processor(file: &File, name_: &str, section: &file::Processor, folder: &Path)
 
 fn stream(file: &File, processor: &str, name: &str) -> Checked<Stream> {
     let keys = ["processors", processor, "stream"];
-    let unnamed = file::Stream { name: None, start_shards: BTreeMap::new(), start: None, idle: None };
+    let unnamed = file::Stream { name: None, start_shards: BTreeMap::new(), start: None, idle: None, decoder: None };
     let section = file.streams.get(name).unwrap_or(&unnamed);
     let kinesis_name = section.name.clone().unwrap_or_else(|| name.to_owned());
     match &section.name {
@@ -289,6 +289,7 @@ fn stream(file: &File, processor: &str, name: &str) -> Checked<Stream> {
             Duration::from_millis(200),
             Duration::from_secs(300),
         )?,
+        decoder: settings.decoder.unwrap_or_default(),
     })
 }
 

@@ -53,6 +53,7 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
         application = "app"
         [defaults.stream]
         start = "latest"
+        decoder = "sdk"
         [defaults.processor]
         batch = { records = 7, wait = "2s" }
         [defaults.output]
@@ -61,6 +62,7 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
         [streams.in]
         name = "in-production"
         start = 1790000000000
+        decoder = "cbor"
         [processors.p]
         stream = "in"
         plugin = "p.wasm"
@@ -81,6 +83,7 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
     assert_eq!(p.stream.name, "in-production");
     assert_eq!(p.stream.start.position, StartPosition::AtTimestamp(1_790_000_000_000));
     assert_eq!(q.stream.start.position, StartPosition::Latest);
+    assert_eq!((p.stream.decoder, q.stream.decoder), (Decoder::Cbor, Decoder::Sdk));
     assert_eq!((p.outputs["a"].ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
     assert_eq!((p.outputs["b"].ordering, p.outputs["b"].aggregate), (Ordering::Key, false));
 }
@@ -107,6 +110,7 @@ fn mistakes_name_the_line_the_key_and_what_is_allowed() {
     assert_names(&in_processor("limits = { memory = \"big\" }"), &["big", "64 MiB"]);
     assert_names(&in_processor("[streams.in]\nstart = \"yesterday\""), &["yesterday", "trim-horizon", "latest"]);
     assert_names(&in_processor("[streams.in]\nstart = 1790000000"), &["1790000000", "1000"]);
+    assert_names(&in_processor("[streams.in]\ndecoder = \"fast\""), &["test.toml:7", "fast", "json", "cbor", "sdk"]);
     assert_names(&in_processor("[admin]\nlisten = \"9465\""), &["test.toml:7", "admin.listen", "127.0.0.1:9465"]);
     assert_names(&in_processor("[processors.p.outputs.\"a b\"]\nstream = \"x\""), &["a b", "letters"]);
     assert_names(&in_processor("[processors.p.outputs.a]\nstream = \"x y\""), &["test.toml:7", "x y"]);

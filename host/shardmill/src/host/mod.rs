@@ -111,6 +111,7 @@ impl Builder {
                 lease_options: parts::lease_options(&config, processor),
                 polling: polling::Options {
                     idle_ms: u64::try_from(processor.stream.idle.as_millis()).unwrap_or(u64::MAX),
+                    decoder: processor.stream.decoder,
                     ..polling::Options::default()
                 },
                 kinesis: Kinesis::new(clients.kinesis.clone()),

@@ -1,12 +1,13 @@
 //! Reading a shard by GetRecords: the limits of 5 reads and 2 MiB a second are shared with every other consumer of
 //! the stream that polls.
 //!
-//! `state` decides what to ask and when, `decode` turns answers into pages; here the service is asked, and its
-//! failures are sorted into those that are waited out and those that somebody has to know of.
+//! `state` decides what to ask and when, `wire` reads answers, `decode` judges what is in them; here the service is
+//! asked, and its failures are sorted into those that are waited out and those that somebody has to know of.
 
-mod decode;
+pub(crate) mod decode;
 mod options;
 mod state;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use shardmill_record::ShardId;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
-pub use self::options::{Error as OptionsError, Options};
+pub use self::decode::Decoded;
+pub use self::options::{Decoder, Error as OptionsError, Options};
 use self::state::{Answer, Failure, Look, State, Step};
 use crate::error::{Call, Error};
 use crate::metrics::ShardMetrics;
@@ -49,6 +51,7 @@ pub struct PollingReader {
     source: Source,
     /// What reads are called in messages; made once.
     read: Call,
+    decoder: Decoder,
     state: State,
     metrics: ShardMetrics,
     jitter: SmallRng,
@@ -77,6 +80,7 @@ impl PollingReader {
     ) -> Self {
         Self {
             read: Call::shard("GetRecords", &source.stream, &source.shard),
+            decoder: options.decoder,
             state: State::new(options.clone(), from, Instant::now()),
             metrics: metrics.of_shard(&source.stream, &source.shard),
             jitter: SmallRng::seed_from_u64(seed),
@@ -100,9 +104,8 @@ impl PollingReader {
     }
 
     async fn ask(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
-        let answer = self.kinesis.get_records(&self.read, iterator, limit).await?;
-        let decoded = decode::decode(answer, self.state.from());
-        let decoded = decoded.map_err(|reason| Error::InvalidAnswer { call: self.read.clone(), reason })?;
+        let from = self.state.from();
+        let decoded = self.kinesis.get_records(&self.read, iterator, limit, self.decoder, from).await?;
         // Nothing is awaited from here to the page's return: a reader that is cancelled has not moved.
         let records = decoded.page.len();
         let now = Instant::now();

@@ -14,6 +14,22 @@ pub struct Options {
     /// How many bytes a second to read of one shard, on average. The service gives 2 MiB, to all consumers without
     /// fan-out together.
     pub bytes_per_second: u64,
+    /// What decodes the answers.
+    pub decoder: Decoder,
+}
+
+/// What decodes the answers of GetRecords. The records are the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Decoder {
+    /// JSON, in place: a page is the body that came in.
+    #[default]
+    Json,
+    /// CBOR, as the Java SDK asks for it (`application/x-amz-cbor-1.1`): less to send and to decode. Answers that come
+    /// in JSON all the same are read as such.
+    Cbor,
+    /// The AWS SDK's own, which copies each record twice.
+    Sdk,
 }
 
 /// Why options cannot be used.
@@ -41,7 +57,13 @@ const MIN_BYTES_PER_SECOND: u64 = 16 * 1024;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { idle_ms: 1_000, max_records: MAX_RECORDS, reads_per_second: 5, bytes_per_second: 2 << 20 }
+        Self {
+            idle_ms: 1_000,
+            max_records: MAX_RECORDS,
+            reads_per_second: 5,
+            bytes_per_second: 2 << 20,
+            decoder: Decoder::default(),
+        }
     }
 }
 
@@ -101,6 +123,10 @@ mod tests {
         assert_eq!(options.validate().unwrap_err().to_string(), "`idle-ms` is 100: 200 to 60000 is allowed");
         let options = Options { max_records: 10_001, ..Options::default() };
         assert_eq!(options.validate().unwrap_err().to_string(), "`max-records` is 10001: 1 to 10000 is allowed");
+        let options: Options = serde_json::from_str(r#"{ "decoder": "cbor" }"#).unwrap();
+        assert_eq!(options, Options { decoder: Decoder::Cbor, ..Options::default() });
+        let unknown = serde_json::from_str::<Options>(r#"{ "decoder": "protobuf" }"#).unwrap_err().to_string();
+        assert!(unknown.contains("`json`, `cbor`, `sdk`"), "{unknown}");
         assert!(serde_json::from_str::<Options>(r#"{ "idle": 100 }"#).unwrap_err().to_string().contains("idle-ms"));
     }
 }

@@ -16,13 +16,13 @@ use aws_sdk_kinesis::types::PutRecordsRequestEntry;
 use aws_smithy_types::retry::RetryConfig;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use ferrokinesis::store::StoreOptions;
 use serde_json::{Value, json};
 use shardmill_record::{Page, SequenceNumber, ShardId};
-use shardmill_stream::polling::{Options, Source};
+use shardmill_stream::polling::{Decoder, Options, Source};
 use shardmill_stream::{Demand, Kinesis, Metrics, PollingReader, ReadFrom, ReadPage, Reader, Shard, StreamInfo};
 
 /// What becomes of a call.
@@ -34,11 +34,11 @@ pub(crate) enum Fault {
     Broken,
     /// The answer is cut in the middle, and the connection with it.
     Cut,
-    /// The answer is whole for HTTP, and its JSON is not.
-    HalfJson,
+    /// The answer is whole for HTTP, and what is in it is not.
+    Half,
     /// No answer for so long.
     Silent(Duration),
-    /// The call is carried out, and its answer changed.
+    /// The call is carried out, and its answer changed. Payloads are in base64, in whatever format it is.
     Changed(fn(&mut Value)),
 }
 
@@ -59,6 +59,15 @@ pub(crate) struct Backend {
     pub(crate) kinesis: Kinesis,
     pub(crate) metrics: Metrics,
     pub(crate) registry: prometheus_client::registry::Registry,
+    /// What its readers decode answers with.
+    pub(crate) decoder: Decoder,
+}
+
+/// How a request or an answer is written.
+#[derive(Clone, Copy)]
+enum Format {
+    Json,
+    Cbor,
 }
 
 // === impl Layer ===
@@ -93,18 +102,15 @@ async fn intercept(State(layer): State<Layer>, request: Request, next: Next) -> 
     let target = parts.headers.get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
     let operation = target.rsplit('.').next().unwrap().to_owned();
     let body = to_bytes(body, usize::MAX).await.unwrap();
-    let mut document: Value = serde_json::from_slice(&body).unwrap();
+    let format = Format::of(&parts.headers);
+    let mut document = format.read(&body);
     let (fault, shards_per_answer) = layer.begin(&operation, &document);
 
     match fault {
         Some(Fault::Refused(code)) => {
             let answer = json!({ "__type": code, "message": format!("{code} by the test's layer") });
-            return (
-                StatusCode::BAD_REQUEST,
-                [(header::CONTENT_TYPE, "application/x-amz-json-1.1")],
-                answer.to_string(),
-            )
-                .into_response();
+            let content_type = [(header::CONTENT_TYPE, format.content_type())];
+            return (StatusCode::BAD_REQUEST, content_type, format.write(&answer)).into_response();
         }
         Some(Fault::Broken) => return StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         Some(Fault::Silent(duration)) => tokio::time::sleep(duration).await,
@@ -128,6 +134,7 @@ async fn intercept(State(layer): State<Layer>, request: Request, next: Next) -> 
 
     let (mut parts, body) = response.into_parts();
     let body = to_bytes(body, usize::MAX).await.unwrap();
+    let format = Format::of(&parts.headers);
     let body = match fault {
         Some(Fault::Cut) => {
             // The header promises the whole.
@@ -136,11 +143,11 @@ async fn intercept(State(layer): State<Layer>, request: Request, next: Next) -> 
             parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
             return Response::from_parts(parts, Body::from_stream(futures::stream::iter([half, end])));
         }
-        Some(Fault::HalfJson) => body.slice(..body.len() / 2),
+        Some(Fault::Half) => body.slice(..body.len() / 2),
         Some(Fault::Changed(change)) => {
-            let mut answer = serde_json::from_slice(&body).unwrap();
+            let mut answer = format.read(&body);
             change(&mut answer);
-            answer.to_string().into()
+            format.write(&answer).into()
         }
         _ if operation == "ListShards" && parts.status.is_success() => {
             let mut answer: Value = serde_json::from_slice(&body).unwrap();
@@ -155,14 +162,85 @@ async fn intercept(State(layer): State<Layer>, request: Request, next: Next) -> 
     Response::from_parts(parts, Body::from(body))
 }
 
+// === impl Format ===
+
+impl Format {
+    fn of(headers: &HeaderMap) -> Self {
+        match headers.get(header::CONTENT_TYPE) {
+            Some(content_type) if content_type == Self::Cbor.content_type() => Self::Cbor,
+            _ => Self::Json,
+        }
+    }
+
+    fn content_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/x-amz-json-1.1",
+            Self::Cbor => "application/x-amz-cbor-1.1",
+        }
+    }
+
+    fn read(self, body: &[u8]) -> Value {
+        match self {
+            Self::Json => serde_json::from_slice(body).unwrap(),
+            Self::Cbor => from_cbor(ciborium::from_reader(body).unwrap()),
+        }
+    }
+
+    fn write(self, value: &Value) -> Vec<u8> {
+        match self {
+            Self::Json => value.to_string().into(),
+            Self::Cbor => {
+                let mut body = Vec::new();
+                ciborium::into_writer(&to_cbor(value), &mut body).unwrap();
+                body
+            }
+        }
+    }
+}
+
+fn from_cbor(value: ciborium::Value) -> Value {
+    match value {
+        ciborium::Value::Bytes(bytes) => base64_simd::STANDARD.encode_to_string(bytes).into(),
+        ciborium::Value::Array(values) => values.into_iter().map(from_cbor).collect(),
+        ciborium::Value::Map(fields) => {
+            let field = |(name, value): (ciborium::Value, _)| (name.into_text().unwrap(), from_cbor(value));
+            Value::Object(fields.into_iter().map(field).collect())
+        }
+        other => other.deserialized().unwrap(),
+    }
+}
+
+fn to_cbor(value: &Value) -> ciborium::Value {
+    match value {
+        Value::Array(values) => ciborium::Value::Array(values.iter().map(to_cbor).collect()),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                let value = match value {
+                    Value::String(data) if name == "Data" => {
+                        ciborium::Value::Bytes(base64_simd::STANDARD.decode_to_vec(data).unwrap())
+                    }
+                    other => to_cbor(other),
+                };
+                (ciborium::Value::Text(name.clone()), value)
+            };
+            ciborium::Value::Map(fields.iter().map(field).collect())
+        }
+        other => ciborium::Value::serialized(other).unwrap(),
+    }
+}
+
 // === impl Backend ===
 
 impl Backend {
     pub(crate) async fn start() -> Self {
-        Self::start_with(StoreOptions::default()).await
+        Self::start_with(StoreOptions::default(), Decoder::default()).await
     }
 
-    pub(crate) async fn start_with(options: StoreOptions) -> Self {
+    pub(crate) async fn start_for(decoder: Decoder) -> Self {
+        Self::start_with(StoreOptions::default(), decoder).await
+    }
+
+    pub(crate) async fn start_with(options: StoreOptions, decoder: Decoder) -> Self {
         let layer = Layer::default();
         let options =
             StoreOptions { create_stream_ms: 0, delete_stream_ms: 0, update_stream_ms: 0, shard_limit: 500, ..options };
@@ -174,7 +252,7 @@ impl Backend {
         let mut registry = prometheus_client::registry::Registry::default();
         let metrics = Metrics::register(&mut registry);
         let kinesis = Kinesis::new(client.clone()).with_call_timeout(Duration::from_secs(2));
-        Self { layer, client, kinesis, metrics, registry }
+        Self { layer, client, kinesis, metrics, registry, decoder }
     }
 
     pub(crate) async fn create(&self, stream: &str, shards: i32) -> StreamInfo {
@@ -198,7 +276,8 @@ impl Backend {
 
     pub(crate) fn reader(&self, info: &StreamInfo, shard: &Shard, from: ReadFrom) -> PollingReader {
         let source = source(info, &shard.id);
-        PollingReader::new(self.kinesis.clone(), source, from, &Options::unlimited(), &self.metrics, 1)
+        let options = Options { decoder: self.decoder, ..Options::unlimited() };
+        PollingReader::new(self.kinesis.clone(), source, from, &options, &self.metrics, 1)
     }
 
     pub(crate) fn shown(&self) -> String {
