@@ -31,7 +31,7 @@ emulators: ## What else the tests need: independent emulators of Kinesis and Dyn
 
 build: setup ## The binary: target/release/shardmill
 	@$(PHASE) build
-	@cargo build $(CARGO_FLAGS) --bins
+	@cargo build $(CARGO_FLAGS) --bin shardmill
 
 plugins: setup ## The processors and the tests' guests: target/plugins/*.wasm
 	@$(PHASE) plugins
@@ -67,9 +67,11 @@ deny: ## Licences, sources and advisories of the dependencies (deny.toml), where
 	@if command -v cargo-deny >/dev/null; then cargo deny --locked --workspace check; \
 	else echo "skipped: there is no cargo-deny (cargo install --locked cargo-deny)"; fi
 
-bench: build plugins ## Wall and CPU seconds of the demo's run, several times (RUNS=5)
+bench: build plugins ## Figures of this machine: CPU per record, a guest's call, a start (ARGS="--quick", ARGS="start --runs 9")
+	@$(PHASE) "build of the benchmarks"
+	@cargo build $(CARGO_FLAGS) --bin shardmill-bench
 	@$(PHASE) bench
-	@RUNS=$(or $(RUNS),5) scripts/bench.sh $(TARGET)/release/shardmill
+	@$(TARGET)/release/shardmill-bench $(ARGS)
 
 soak: build plugins ## The tests of crashes, takeovers and resharding over and over (MINUTES=10)
 	@$(PHASE) soak

@@ -22,7 +22,7 @@ mod writer;
 
 pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, numbers, positions};
 pub use config::{Config, Leases};
-pub use process::{Finished, Process, command, run};
+pub use process::{Finished, Process, command, isolated, run};
 pub use services::Services;
 pub use tail::{Found, Tail};
 pub use wait::{eventually, within};

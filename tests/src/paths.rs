@@ -11,9 +11,10 @@ pub fn repository() -> PathBuf {
 
 /// The folder that holds `release/` and `plugins/`.
 pub fn target() -> PathBuf {
-    // A test is `target/release/deps/NAME-HASH`.
-    let test = std::env::current_exe().expect("a test knows where it is");
-    test.ancestors().nth(3).expect("a test is three folders deep in the target folder").to_owned()
+    // A test is `target/release/deps/NAME-HASH`, the benchmarks are `target/release/NAME`.
+    let program = std::env::current_exe().expect("a program knows where it is");
+    let mut folders = program.ancestors().skip(1).skip_while(|folder| folder.ends_with("deps"));
+    folders.nth(1).expect("programs are built in a folder of the target folder").to_owned()
 }
 
 /// The binary under test; `SHARDMILL_BIN` names another one.

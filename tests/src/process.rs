@@ -1,5 +1,6 @@
 //! The binary as a child process.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -34,13 +35,13 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// The binary, with nothing of the surroundings that could lead it to a real AWS account or change its output.
+/// The binary; see [`isolated`].
 pub fn command() -> Command {
-    clean(&paths::binary())
+    isolated(paths::binary())
 }
 
-/// A program, likewise.
-pub(crate) fn clean(program: &Path) -> Command {
+/// A program, with nothing of the surroundings that could lead it to a real AWS account or change its output.
+pub fn isolated(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -76,6 +77,11 @@ impl Process {
         let child = command.stdout(create(&stdout)).stderr(create(&stderr)).spawn().expect("the binary can be run");
         let pid = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).expect("a child has an id");
         Process { child, pid, stdout, stderr }
+    }
+
+    /// Its id.
+    pub fn id(&self) -> u32 {
+        self.pid.as_raw_pid().cast_unsigned()
     }
 
     /// What it has written to standard output.

@@ -2,7 +2,7 @@
 //! listens on a free port of loopback, which it chooses itself and tells: nothing collides.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::Services;
 use crate::paths;
-use crate::process::{Process, clean};
+use crate::process::{Process, isolated};
 use crate::wait::eventually;
 
 /// They are slow to start on a machine that is busy.
@@ -76,13 +76,13 @@ async fn dynalite(folder: &Path) -> (Process, String) {
 }
 
 async fn ministack(folder: &Path) -> (Process, String) {
-    let mut command = clean(&paths::emulator("ministack").await.join("bin/ministack"));
+    let mut command = isolated(paths::emulator("ministack").await.join("bin/ministack"));
     command.envs([("BIND_HOST", "127.0.0.1"), ("GATEWAY_PORT", "0"), ("SERVICES", "kinesis,dynamodb")]);
     start(command, &folder.join("ministack"), "Running on http://").await
 }
 
 fn node(script: &Path) -> Command {
-    let mut node = clean(&PathBuf::from("node"));
+    let mut node = isolated("node");
     node.arg("--require").arg(paths::repository().join("tests/emulators/loopback.cjs")).arg(script);
     node
 }

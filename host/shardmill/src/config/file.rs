@@ -119,7 +119,13 @@ section!(StreamSettings, Stream {
     name: Option<String>,
     #[serde(default)]
     start_shards: BTreeMap<String, ShardStart>,
-} { start: StartPosition, idle: Time, decoder: Decoder });
+} {
+    start: StartPosition,
+    idle: Time,
+    reads_per_second: u32,
+    bytes_per_second: Size,
+    decoder: Decoder,
+});
 
 section!(ProcessorSettings, Processor {
     stream: String,

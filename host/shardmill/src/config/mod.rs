@@ -147,6 +147,10 @@ pub struct Stream {
     pub start: Start,
     /// How long a reader waits before it asks again at the tip of a shard.
     pub idle: Duration,
+    /// How many reads a second are made of one shard.
+    pub reads_per_second: u32,
+    /// How many bytes a second are read of one shard, on average.
+    pub bytes_per_second: u64,
     /// What decodes the answers of its reads.
     pub decoder: Decoder,
 }

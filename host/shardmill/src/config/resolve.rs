@@ -268,7 +268,15 @@ fn processor(file: &File, name_: &str, section: &file::Processor, folder: &Path)
 
 fn stream(file: &File, processor: &str, name: &str) -> Checked<Stream> {
     let keys = ["processors", processor, "stream"];
-    let unnamed = file::Stream { name: None, start_shards: BTreeMap::new(), start: None, idle: None, decoder: None };
+    let unnamed = file::Stream {
+        name: None,
+        start_shards: BTreeMap::new(),
+        start: None,
+        idle: None,
+        reads_per_second: None,
+        bytes_per_second: None,
+        decoder: None,
+    };
     let section = file.streams.get(name).unwrap_or(&unnamed);
     let kinesis_name = section.name.clone().unwrap_or_else(|| name.to_owned());
     match &section.name {
@@ -288,6 +296,18 @@ fn stream(file: &File, processor: &str, name: &str) -> Checked<Stream> {
             // Kinesis answers five reads of a shard in a second.
             Duration::from_millis(200),
             Duration::from_secs(300),
+        )?,
+        reads_per_second: within(
+            &["streams", name, "reads-per-second"],
+            settings.reads_per_second.unwrap_or(5),
+            1,
+            1000,
+        )?,
+        bytes_per_second: within(
+            &["streams", name, "bytes-per-second"],
+            size(settings.bytes_per_second, 2 * MIB),
+            16 * 1024,
+            1 << 40,
         )?,
         decoder: settings.decoder.unwrap_or_default(),
     })
