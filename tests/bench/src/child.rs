@@ -119,8 +119,8 @@ impl Host {
         let deadline = Instant::now() + START_LIMIT;
         loop {
             let log = std::fs::read_to_string(self.folder.path().join("stderr")).unwrap_or_default();
-            let lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-            self.address = lines.into_iter().find_map(|line| line["address"].as_str().map(str::to_owned));
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+            self.address = lines.find_map(|line| line["address"].as_str().map(str::to_owned));
             if self.address.is_some() {
                 return;
             }
