@@ -2,6 +2,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures::{StreamExt as _, stream};
 use shardmill_cause::with_causes;
 use tokio::task::JoinError;
 
@@ -38,14 +39,22 @@ impl Coordinator {
     pub(super) fn start_sync(&mut self) {
         let leases = self.table.borrow().clone();
         let (store, source) = (self.surroundings.store.clone(), self.source.clone());
-        let recorder = self.surroundings.recorder.clone();
+        let (recorder, parallelism) = (self.surroundings.recorder.clone(), self.options.parallelism);
         self.syncs.spawn(async move {
             let mut created = 0;
-            for lease in parents_first(source.missing(&leases).await.map_err(Error::Source)?) {
-                if create(&store, &lease).await? {
-                    created += 1;
-                    recorder.created();
-                    tracing::info!(lease = %lease.key, checkpoint = %lease.checkpoint, "lease created");
+            for generation in generations(source.missing(&leases).await.map_err(Error::Source)?) {
+                // At once: a new application on a stream of a thousand shards would wait for a thousand answers.
+                let creates = generation.into_iter().map(async |lease| {
+                    let is_new = create(&store, &lease).await?;
+                    if is_new {
+                        recorder.created();
+                        tracing::info!(lease = %lease.key, checkpoint = %lease.checkpoint, "lease created");
+                    }
+                    Ok::<_, store::Error>(is_new)
+                });
+                let mut creates = stream::iter(creates).buffer_unordered(parallelism);
+                while let Some(is_new) = creates.next().await {
+                    created += usize::from(is_new?);
                 }
             }
             Ok(Synced { created })
@@ -85,10 +94,11 @@ async fn create(store: &Arc<dyn Store>, lease: &NewLease) -> Result<bool, store:
     }
 }
 
-/// Orders leases so that each comes after its parents: a lease whose parent has no row counts as ready.
-fn parents_first(leases: Vec<NewLease>) -> Vec<NewLease> {
+/// Divides leases so that each comes in a later generation than its parents: a lease whose parent has no row counts as
+/// ready.
+fn generations(leases: Vec<NewLease>) -> Vec<Vec<NewLease>> {
     let mut waiting = leases;
-    let mut ordered = Vec::with_capacity(waiting.len());
+    let mut generations = Vec::new();
     while !waiting.is_empty() {
         let keys: HashSet<LeaseKey> = waiting.iter().map(|lease| lease.key.clone()).collect();
         let has_parent_waiting =
@@ -96,13 +106,13 @@ fn parents_first(leases: Vec<NewLease>) -> Vec<NewLease> {
         let (later, now): (Vec<_>, Vec<_>) = waiting.into_iter().partition(has_parent_waiting);
         if now.is_empty() {
             // A circle, which no stream has: any order is as good.
-            ordered.extend(later);
+            generations.push(later);
             break;
         }
-        ordered.extend(now);
+        generations.push(now);
         waiting = later;
     }
-    ordered
+    generations
 }
 
 #[cfg(test)]
@@ -122,9 +132,9 @@ mod tests {
         };
         let listed =
             vec![new("d", &["b", "c"]), new("b", &["a"]), new("c", &["a", "gone"]), new("a", &[]), new("s", &["s"])];
-        let ordered = parents_first(listed);
-        let at = |id: &str| ordered.iter().position(|lease| lease.key.as_str() == id).unwrap();
-        assert!(at("a") < at("b") && at("a") < at("c") && at("b") < at("d") && at("c") < at("d"));
-        assert_eq!(ordered.len(), 5, "a circle is not left out");
+        let generations = generations(listed);
+        let names: Vec<Vec<&str>> =
+            generations.iter().map(|leases| leases.iter().map(|lease| lease.key.as_str()).collect()).collect();
+        assert_eq!(names, [vec!["a"], vec!["b", "c"], vec!["d"], vec!["s"]], "a circle is not left out");
     }
 }

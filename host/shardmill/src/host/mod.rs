@@ -14,7 +14,7 @@ use shardmill_engine::{Budget, Consumer, Parts, Status};
 use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
-use shardmill_stream::{Kinesis, polling};
+use shardmill_stream::Kinesis;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -64,8 +64,8 @@ impl Builder {
     pub async fn load_modules(&self) -> Result<BTreeMap<String, Module>, Error> {
         let runtime = parts::runtime(&self.config, shardmill_plugin::Metrics::default())?;
         let mut modules = BTreeMap::new();
-        for processor in self.config.processors.values() {
-            let module = parts::load(&runtime, processor).await?;
+        let loaded = parts::load_all(&runtime, &self.config.processors).await?;
+        for (processor, module) in self.config.processors.values().zip(loaded) {
             // `init` says whether it takes its configuration.
             let plugin = parts::plugin(&runtime, module.clone(), processor)?;
             parts::start(&plugin, &processor.name).await?;
@@ -77,13 +77,6 @@ impl Builder {
     /// Loads the plugins, takes the admin port and makes the consumers; no shard is read yet.
     pub async fn build(self) -> Result<Host, Error> {
         let config = self.config;
-        let sdk = match self.sdk_config {
-            Some(sdk) => sdk,
-            None => aws::load(&config.aws).await,
-        };
-        if sdk.region().is_none() {
-            return Err(Error::NoRegion);
-        }
         let mut registry = Registry::default();
         let metrics = AllMetrics::register(&mut registry);
         let admin = match config.admin.listen {
@@ -91,12 +84,22 @@ impl Builder {
             None => None,
         };
         let runtime = parts::runtime(&config, metrics.plugin.clone())?;
+        let sdk = async {
+            match self.sdk_config {
+                Some(sdk) => sdk,
+                None => aws::load(&config.aws).await,
+            }
+        };
+        // At once: the one reads files and may ask for a region over the network, the other reads or compiles code.
+        let (sdk, modules) = tokio::join!(sdk, parts::load_all(&runtime, &config.processors));
+        if sdk.region().is_none() {
+            return Err(Error::NoRegion);
+        }
         let clients = Clients::new(&sdk, &config.aws);
         let status = Status::default();
         let budget = Budget::new(config.memory);
         let mut consumers = Vec::new();
-        for processor in config.processors.values() {
-            let module = parts::load(&runtime, processor).await?;
+        for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
                 processor = processor.name, stream = processor.stream.name, lease_table = processor.lease_table,
                 plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
@@ -109,11 +112,7 @@ impl Builder {
             let parts = Parts {
                 options: Arc::new(parts::engine_options(&config, processor)),
                 lease_options: parts::lease_options(&config, processor),
-                polling: polling::Options {
-                    idle_ms: u64::try_from(processor.stream.idle.as_millis()).unwrap_or(u64::MAX),
-                    decoder: processor.stream.decoder,
-                    ..polling::Options::default()
-                },
+                polling: parts::polling(&processor.stream),
                 kinesis: Kinesis::new(clients.kinesis.clone()),
                 store: Arc::new(DynamoDb::new(
                     clients.dynamodb.clone(),

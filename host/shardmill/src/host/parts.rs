@@ -10,6 +10,7 @@ use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
 use shardmill_producer::Producer;
 use shardmill_record::BatchLimits;
+use shardmill_stream::polling;
 
 use super::Error;
 use crate::aws::Clients;
@@ -57,7 +58,7 @@ pub(super) fn store_timeouts(config: &Config) -> Timeouts {
     Timeouts { attempt, read: default.read.max(attempt), ..default }
 }
 
-pub(super) async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module, Error> {
+async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module, Error> {
     let path = &processor.plugin;
     let bytes = tokio::fs::read(path).await.map_err(|source| Error::ReadPlugin {
         processor: processor.name.clone(),
@@ -68,6 +69,15 @@ pub(super) async fn load(runtime: &Runtime, processor: &config::Processor) -> Re
         .load(&path.display().to_string(), bytes)
         .await
         .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+}
+
+/// Loads the plugins of all processors at once. Of several errors it is the first processor's that counts.
+pub(super) async fn load_all(
+    runtime: &Runtime,
+    processors: &BTreeMap<String, config::Processor>,
+) -> Result<Vec<Module>, Error> {
+    let loads = processors.values().map(|processor| load(runtime, processor));
+    futures::future::join_all(loads).await.into_iter().collect()
 }
 
 pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
@@ -93,6 +103,16 @@ pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Proc
 pub(super) async fn start(plugin: &Plugin, processor: &str) -> Result<(), Error> {
     let started = plugin.instance().await;
     started.map(drop).map_err(|source| Error::StartPlugin { processor: processor.to_owned(), source })
+}
+
+pub(super) fn polling(stream: &config::Stream) -> polling::Options {
+    polling::Options {
+        idle_ms: u64::try_from(stream.idle.as_millis()).unwrap_or(u64::MAX),
+        reads_per_second: stream.reads_per_second,
+        bytes_per_second: stream.bytes_per_second,
+        decoder: stream.decoder,
+        ..polling::Options::default()
+    }
 }
 
 pub(super) fn engine_options(config: &Config, processor: &config::Processor) -> shardmill_engine::Options {

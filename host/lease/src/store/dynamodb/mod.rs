@@ -104,8 +104,13 @@ impl DynamoDb {
 #[async_trait]
 impl Store for DynamoDb {
     async fn ensure(&self) -> Result<Ensured, Error> {
-        let ensured = self.ensure_table(&table::LEASES, &self.table).await?;
-        self.ensure_table(&table::DOCUMENTS, &self.sidecar_table).await?;
+        // At once, because a new table takes seconds to become active.
+        let (leases, documents) = tokio::join!(
+            self.ensure_table(&table::LEASES, &self.table),
+            self.ensure_table(&table::DOCUMENTS, &self.sidecar_table),
+        );
+        let ensured = leases?;
+        documents?;
         Ok(ensured)
     }
 

@@ -49,13 +49,14 @@ impl DynamoDb {
                     layout.check(table, &description)?;
                     description.table_status.unwrap_or(TableStatus::Active)
                 }
-                None => {
-                    if self.create_table(layout, table).await? {
+                None => match self.create_table(layout, table).await? {
+                    Some(status) => {
                         ensured = Ensured::Created;
                         tracing::info!(table, "lease table created");
+                        status
                     }
-                    TableStatus::Creating
-                }
+                    None => TableStatus::Creating,
+                },
             };
             // A table that is being updated serves requests.
             if matches!(status, TableStatus::Active | TableStatus::Updating) {
@@ -83,8 +84,8 @@ impl DynamoDb {
         }
     }
 
-    /// `false` if somebody else is creating it.
-    async fn create_table(&self, layout: &Layout, table: &str) -> Result<bool, Error> {
+    /// What the new table's status is; `None` if somebody else is creating it.
+    async fn create_table(&self, layout: &Layout, table: &str) -> Result<Option<TableStatus>, Error> {
         let invalid = |error| Error::Unavailable { table: table.to_owned(), source: Box::new(error) };
         let mut create = self
             .client
@@ -106,11 +107,14 @@ impl DynamoDb {
                 .global_secondary_indexes(index.map_err(invalid)?);
         }
         match create.customize().config_override(self.retried()).send().await {
-            Ok(_) => Ok(true),
+            Ok(created) => {
+                let status = created.table_description.and_then(|table| table.table_status);
+                Ok(Some(status.unwrap_or(TableStatus::Creating)))
+            }
             Err(SdkError::ServiceError(error))
                 if matches!(error.err(), CreateTableError::ResourceInUseException(_)) =>
             {
-                Ok(false)
+                Ok(None)
             }
             Err(error) => Err(Context::new("dynamodb:CreateTable", table).write(error)),
         }
