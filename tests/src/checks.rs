@@ -45,6 +45,12 @@ pub fn assert_each_once(found: &[Found], expected: Range<u64>) {
     );
 }
 
+/// The records without those that came before.
+pub fn firsts(found: &[Found]) -> Vec<Found> {
+    let mut seen = BTreeSet::new();
+    found.iter().filter(|record| seen.insert(record.number)).cloned().collect()
+}
+
 /// Asserts that the records of each key are in the order in which they were written.
 pub fn assert_order_of_keys(found: &[Found]) {
     let mut last: BTreeMap<&str, &Found> = BTreeMap::new();
@@ -156,6 +162,7 @@ mod tests {
             assert!(is_refused(|| assert_each_once(&found(wrong), 0..3)), "{wrong:?}");
         }
         assert_order_of_keys(&found(&[0, 2, 5]));
+        assert_each_once(&firsts(&found(&[1, 0, 1, 2, 0])), 0..3);
         for wrong in [&[0, 2, 1][..], &[0, 0]] {
             assert!(is_refused(|| assert_order_of_keys(&found(wrong))), "{wrong:?}");
         }

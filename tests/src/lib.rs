@@ -5,25 +5,32 @@
 //! [`Tail`] and at the lease table with [`leases::rows`]. Each test has services, folders and ports of its own, so that
 //! tests run side by side.
 //!
+//! What can go wrong between a worker and its services a [`Proxy`] does: the worker is started on a [`Link`] of it.
+//!
 //! Every wait has a limit. When a test fails, the logs of its workers are printed.
 
 #![expect(clippy::missing_panics_doc, reason = "a panic is how a test fails")]
 
 mod checks;
 mod config;
+pub mod history;
 pub mod leases;
 pub mod paths;
 mod process;
+mod proxy;
+mod seeds;
 mod services;
 mod tail;
 mod wait;
 mod worker;
 mod writer;
 
-pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, numbers, positions};
+pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, firsts, numbers, positions};
 pub use config::{Config, Leases};
 pub use process::{Finished, Process, command, isolated, run};
-pub use services::Services;
+pub use proxy::{Fault, Held, Injected, Link, Proxy, Rule, Service, Write};
+pub use seeds::seeds;
+pub use services::{Environment, Services};
 pub use tail::{Found, Tail};
 pub use wait::{eventually, within};
 pub use worker::Worker;

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::{Process, command};
 use crate::wait::LOOK_EVERY;
-use crate::{Config, Services};
+use crate::{Config, Environment};
 
 /// A plugin may have to be compiled, on a machine that runs other tests.
 const START_LIMIT: Duration = Duration::from_secs(40);
@@ -28,13 +28,13 @@ pub struct Worker {
 // === impl Worker ===
 
 impl Worker {
-    /// Starts a worker on these services; see [`Worker::ready`].
-    pub fn start(services: &Services, config: &Config) -> Worker {
+    /// Starts a worker on services, or on a link to them; see [`Worker::ready`].
+    pub fn start(services: &impl Environment, config: &Config) -> Worker {
         Worker::start_with(services, &config.text())
     }
 
     /// Starts a worker with the text of a configuration.
-    pub fn start_with(services: &Services, config: &str) -> Worker {
+    pub fn start_with(services: &impl Environment, config: &str) -> Worker {
         let folder = TempDir::new().expect("a temporary folder");
         let path = folder.path().join("shardmill.toml");
         std::fs::write(&path, config).expect("a configuration file");
@@ -46,7 +46,7 @@ impl Worker {
     }
 
     /// Starts a worker and waits until it is ready.
-    pub async fn start_ready(services: &Services, config: &Config) -> Worker {
+    pub async fn start_ready(services: &impl Environment, config: &Config) -> Worker {
         let mut worker = Worker::start(services, config);
         worker.ready().await;
         worker

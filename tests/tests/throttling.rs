@@ -20,6 +20,11 @@ async fn order_and_completeness_survive_a_throttled_output() {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     worker.until("all records", async |worker| (worker.records_done().await >= RECORDS).then_some(())).await;
+    // A stream of too few shards is told once it has lasted, and its end; nothing else is worth a line.
+    let (begun, ended) =
+        (worker.logged("WARN", "records cannot be stored"), worker.logged("INFO", "records are stored"));
+    assert!(begun.len() <= 3 && ended.len() <= begun.len(), "{begun:?} {ended:?}");
+    assert_eq!(worker.logged("WARN", "").len(), begun.len(), "{}", worker.stderr());
     let retries = worker.metric("shardmill_producer_retries_total", r#"stream="output""#).await;
     assert!(retries > 0.0, "the output was throttled");
     worker.stop().await;

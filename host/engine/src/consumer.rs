@@ -9,7 +9,7 @@ use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
 use shardmill_stream::polling::{self, PollingReader, Source};
 use shardmill_stream::start::resume;
-use shardmill_stream::{Kinesis, StreamInfo};
+use shardmill_stream::{Kind, Kinesis, StreamInfo};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -175,6 +175,13 @@ impl Consumer {
 async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
     let stream = &parts.options.stream;
     let info = parts.kinesis.wait_until_active(stream).await?;
+    // What passes is left to the coordinator, which lists the shards again and again.
+    if let Err(error) = parts.kinesis.list_shards(stream).await
+        && matches!(error.kind(), Kind::NotPermitted | Kind::Credentials)
+        && !error.is_transient()
+    {
+        return Err(error.into());
+    }
     let identity =
         StreamIdentity { arn: info.arn.clone(), created_at: info.creation_time_ms, key_form: KeyForm::Shard };
     let mut failures = 0u32;
@@ -184,7 +191,12 @@ async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
             claim_stream(parts.store.as_ref(), stream, &identity).await
         };
         match claimed.await {
-            Ok(claim) => break claim,
+            Ok(claim) => {
+                if failures > 0 {
+                    tracing::info!(processor = %parts.options.processor, "the lease table is reached");
+                }
+                break claim;
+            }
             Err(error) if error.is_transient() => {
                 failures += 1;
                 if failures == 1 {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use shardmill_lease::change::Change;
+use shardmill_lease::store;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
 use shardmill_lease::{Error, Event, Lost, WorkerId};
 use shardmill_record::Checkpoint;
@@ -342,4 +343,33 @@ async fn a_store_that_fails_for_a_while_costs_nothing_and_for_longer_closes_the_
         drop(held);
         assert_eq!(worker.held_many(2).await.len(), 2);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forbidden_from_the_start_ends_the_coordinator_and_later_it_is_waited_out() {
+    let is_taken = |call: &Call<'_>| matches!(call, Call::Write(_, Change::Take { .. }));
+    let is_created = |call: &Call<'_>| matches!(call, Call::Create(_));
+    let is_scanned = |call: &Call<'_>| matches!(call, Call::List);
+    let kinds: [fn(&Call<'_>) -> bool; 3] = [is_taken, is_created, is_scanned];
+    for forbidden in kinds {
+        let faults = move |call: &Call<'_>| if forbidden(call) { Fault::Forbid } else { Fault::None };
+        let worker = Worker::start("w", &Memory::new().with_faults(faults), &Shards::numbered(2), 1);
+        let ended = timeout(SCAN * 4, worker.running).await.expect("an end").unwrap();
+        assert!(matches!(ended, Err(store::Error::NotPermitted { .. })), "{ended:?}");
+    }
+
+    let table = Memory::new();
+    let is_forbidden = Arc::new(AtomicBool::new(false));
+    let forbidden = is_forbidden.clone();
+    let faults = move |_: &Call<'_>| if forbidden.load(Ordering::SeqCst) { Fault::Forbid } else { Fault::None };
+    let mut worker = Worker::start("w", &table.with_faults(faults), &Shards::numbered(2), 1);
+    let held = worker.held_many(2).await;
+    is_forbidden.store(true, Ordering::SeqCst);
+    sleep(EXPIRY * 3).await;
+    assert!(held.iter().all(|held| held.fence().check().is_err()));
+    drop(held);
+    sleep(EXPIRY * 3).await;
+    assert!(!worker.running.is_finished(), "what has worked may work again");
+    is_forbidden.store(false, Ordering::SeqCst);
+    assert_eq!(worker.held_many(2).await.len(), 2);
 }

@@ -36,7 +36,7 @@ pub(crate) enum Kind {
     Operator(&'static str),
 }
 
-const CREDENTIALS: Kind = Kind::Operator("check the AWS credentials of this process, and its clock");
+const CREDENTIALS: Kind = Kind::Operator("check the AWS credentials of this process, its region and its clock");
 const PERMISSION: Kind =
     Kind::Operator("grant kinesis:PutRecords and kinesis:ListShards on the stream to this identity");
 const KMS: Kind = Kind::Operator(
@@ -45,6 +45,18 @@ const KMS: Kind = Kind::Operator(
 const NOT_FOUND: Kind =
     Kind::Operator("create the stream, or correct its name, its region or its account in the configuration");
 const REQUEST: Kind = Kind::Operator("check the producer's configuration and what answers at the endpoint");
+
+/// Too many records, bytes or calls.
+const THROTTLES: &[&str] = &[
+    "ProvisionedThroughputExceededException",
+    "LimitExceededException",
+    "KMSThrottlingException",
+    "Throttling",
+    "ThrottlingException",
+    "RequestLimitExceeded",
+    "TooManyRequestsException",
+    "SlowDown",
+];
 
 /// The codes that every AWS service shares, and those of Kinesis.
 const CODES: &[(&str, Kind)] = &[
@@ -150,6 +162,23 @@ impl Failure {
         match self.kind {
             Kind::Operator(advice) => Some(advice),
             Kind::Refused | Kind::Unknown => None,
+        }
+    }
+
+    /// Whether a limit is used up, which ends by itself and is nobody's fault.
+    pub(crate) fn is_throttle(&self) -> bool {
+        THROTTLES.contains(&self.label)
+    }
+
+    /// What helps if it does not pass by itself.
+    pub(crate) fn hint(&self) -> &'static str {
+        match self.label {
+            "KMSThrottlingException" => "If this lasts, raise the account's request quota of KMS",
+            _ if self.is_throttle() => "If this lasts, give the stream more shards",
+            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "credentials" => {
+                "If this lasts, renew the AWS credentials of this process"
+            }
+            _ => "If this lasts, check the network and the endpoint",
         }
     }
 

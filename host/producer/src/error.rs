@@ -1,3 +1,5 @@
+use std::fmt;
+
 use crate::Sent;
 use crate::plan::{MAX_PARTITION_KEY_CHARACTERS, MAX_RECORD_BYTES};
 
@@ -30,10 +32,12 @@ pub enum Error {
         reason: InvalidRecord,
     },
     /// The service refuses, and will until somebody has mended something.
-    #[error("{operation} of stream `{stream}` is refused ({code}): {reason}; {advice}")]
+    #[error("{operation} of stream `{stream}`{} is refused ({code}): {reason}; {advice}", Place(region))]
     Rejected {
         /// The stream's name.
         stream: String,
+        /// The region that was asked, if the client has one.
+        region: Option<String>,
         /// What was asked of the service.
         operation: &'static str,
         /// The service's code.
@@ -55,6 +59,15 @@ pub enum Error {
         /// For each record, in the order given, where it is stored if it is acknowledged.
         sent: Vec<Option<Sent>>,
     },
+}
+
+/// Where it was asked.
+struct Place<'a>(&'a Option<String>);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |region| write!(formatter, " in region {region}"))
+    }
 }
 
 // === impl Error ===

@@ -6,21 +6,24 @@
 //! when the last one is acknowledged.
 //!
 //! The rooms: `shard_map` says to which shard a hash key goes and `plan` what to send next and what an answer means
-//! for it, both pure; `answer` sorts what the service says; `shard_cache` keeps the stream's map; [`Producer`] drives
-//! them.
+//! for it, both pure; `answer` sorts what the service says; `shard_cache` keeps the stream's map; `trouble` tells the
+//! log; [`Producer`] drives them.
 
 mod answer;
 mod backoff;
 mod error;
 mod metrics;
 mod options;
+mod permit;
 mod plan;
 mod producer;
 mod shard_cache;
 mod shard_map;
+mod trouble;
 
 pub use error::{Error, InvalidRecord, Stopped};
 pub use metrics::Metrics;
 pub use options::{Options, Ordering};
+pub use permit::Permit;
 pub use plan::Sent;
 pub use producer::Producer;

@@ -186,7 +186,7 @@ mod tests {
         let mut registry = Registry::default();
         let stream = Metrics::register(&mut registry).of_stream("clicks");
         stream.received(3);
-        stream.request(&Request::default());
+        stream.request(&Request::new(tokio::time::Instant::now()));
         stream.answer(Duration::from_millis(3));
         stream.error("timeout");
         stream.settled(&Settled { acknowledged: 3, retries: 1, possible_repeats: 2, misplaced: 1 });

@@ -1,11 +1,11 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::types::PutRecordsRequestEntry;
 use aws_smithy_types::Blob;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
+use shardmill_cause::find_cause;
 use shardmill_record::UserRecord;
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -15,10 +15,8 @@ use crate::metrics::StreamMetrics;
 use crate::plan::{Next, Outcome, Plan, Request, Rules, Settled, Surprise, validate};
 use crate::shard_cache::ShardCache;
 use crate::shard_map::ShardMap;
-use crate::{Error, Metrics, Options, Sent, Stopped};
-
-/// Whether another request may be started.
-type Permit<'a> = &'a (dyn Fn() -> Result<(), Stopped> + Send + Sync);
+use crate::trouble::{Trouble, Troubles};
+use crate::{Error, Metrics, Options, Permit, Sent, Stopped};
 
 /// Sends user records to one stream. Any number of tasks may use it at the same time; order is kept within each
 /// [`send`](Self::send), not between them.
@@ -30,8 +28,7 @@ pub struct Producer {
     backoff: Backoff,
     shards: ShardCache,
     metrics: StreamMetrics,
-    /// Whether the last request stored nothing, so that the log tells when that begins and ends.
-    failing: AtomicBool,
+    troubles: Troubles,
 }
 
 /// What one request brought.
@@ -63,7 +60,7 @@ impl Producer {
             backoff: Backoff::new(&options, seed),
             shards: ShardCache::new(client.clone(), stream.clone()),
             metrics: metrics.of_stream(&stream),
-            failing: AtomicBool::new(false),
+            troubles: Troubles::new(stream.clone()),
             client,
             stream,
         }
@@ -76,10 +73,13 @@ impl Producer {
 
     /// Sends records, and comes back when the service has all of them: where each one is stored, in the order given.
     ///
-    /// `permit` is asked before every request; once it refuses, none is started any more. Whatever may pass by itself
+    /// `permit` is asked before every request, and again when the request is ready for its connection; once it refuses,
+    /// none is sent any more. Whatever may pass by itself
     /// (throttling, lost answers, an unreachable endpoint) is tried again without end, with a back-off of each shard's
-    /// own. After a lost answer a record may be stored twice, even behind later ones of its key if the service was slow
-    /// to take the lost request in; PutRecords gives no means against that. After a reshard an aggregate may take
+    /// own. After a lost answer a record may be stored twice: with the whole Kinesis record that it was in, and with
+    /// [`Ordering::Key`](crate::Ordering::Key) before anything later of its shard, unless the service was slow to take
+    /// the lost request in; PutRecords gives no means against that. What comes first of each record is in order all the
+    /// same. After a reshard an aggregate may take
     /// records along to a shard that is not theirs; they are sent again to their own, so a reader that delivers what is
     /// outside its shard's range meets them twice.
     ///
@@ -89,7 +89,7 @@ impl Producer {
     ///
     /// # Cancellation
     /// If this is dropped, a request may be under way whose records get stored.
-    pub async fn send(&self, records: Vec<UserRecord>, permit: Permit<'_>) -> Result<Vec<Sent>, Error> {
+    pub async fn send(&self, records: Vec<UserRecord>, permit: &Permit) -> Result<Vec<Sent>, Error> {
         for (index, record) in records.iter().enumerate() {
             validate(record).map_err(|reason| Error::Refused { index, reason })?;
         }
@@ -97,19 +97,31 @@ impl Producer {
         if records.is_empty() {
             return Ok(Vec::new());
         }
-        let map = self.first_map(records.len(), permit).await?;
+        let mut trouble = self.troubles.of_sender();
+        let map = self.first_map(records.len(), permit, &mut trouble).await?;
         let mut plan = Plan::new(records, self.rules, map);
         loop {
             match plan.next(Instant::now()) {
-                Next::Done => return Ok(plan.into_sent().into_iter().flatten().collect()),
+                Next::Done => {
+                    trouble.ends();
+                    return Ok(plan.into_sent().into_iter().flatten().collect());
+                }
                 Next::Wait(until) => sleep_until(until).await,
                 Next::Send(request) => {
-                    if let Err(source) = permit() {
-                        return Err(self.stopped(source, plan.into_sent()));
-                    }
-                    let answer = self.put(&request).await;
+                    let answer = match permit.ask() {
+                        Ok(()) => self.put(&request, permit).await,
+                        Err(stopped) => Err(stopped),
+                    };
+                    let answer = match answer {
+                        Ok(answer) => answer,
+                        Err(source) => return Err(self.stopped(source, plan.into_sent())),
+                    };
                     let settled = self.settle(&mut plan, request, &answer).await;
-                    self.log(&answer, &settled);
+                    match (settled.failing_for, &answer.failure) {
+                        (Some(lasted), Some(failure)) => trouble.lasts(lasted, failure),
+                        _ if !plan.is_failing() => trouble.ends(),
+                        _ => {}
+                    }
                     if let Some((failure, advice)) = answer.refusal {
                         return Err(self.rejected("PutRecords", failure, advice, plan.into_sent()));
                     }
@@ -118,10 +130,16 @@ impl Producer {
         }
     }
 
-    async fn first_map(&self, records: usize, permit: Permit<'_>) -> Result<Arc<ShardMap>, Error> {
+    async fn first_map(
+        &self,
+        records: usize,
+        permit: &Permit,
+        trouble: &mut Trouble<'_>,
+    ) -> Result<Arc<ShardMap>, Error> {
         let mut failures = 0;
+        let began = Instant::now();
         loop {
-            permit().map_err(|source| self.stopped(source, vec![None; records]))?;
+            permit.ask().map_err(|source| self.stopped(source, vec![None; records]))?;
             let failure = match self.shards.get().await {
                 Ok(map) => return Ok(map),
                 Err(failure) => failure,
@@ -131,12 +149,12 @@ impl Producer {
                 return Err(self.rejected("ListShards", failure, advice, vec![None; records]));
             }
             failures += 1;
-            self.log_failure(&failure);
+            trouble.lasts(began.elapsed(), &failure);
             sleep(self.backoff.delay(failures)).await;
         }
     }
 
-    async fn put(&self, request: &Request) -> Answer {
+    async fn put(&self, request: &Request, permit: &Permit) -> Result<Answer, Stopped> {
         let mut entries = Vec::with_capacity(request.entries.len());
         for entry in &request.entries {
             let built = PutRecordsRequestEntry::builder()
@@ -148,11 +166,17 @@ impl Producer {
         }
         self.metrics.request(request);
         let started = Instant::now();
-        let answer = self.client.put_records().stream_name(&self.stream).set_records(Some(entries)).send().await;
+        let put = self.client.put_records().stream_name(&self.stream).set_records(Some(entries));
+        let answer = put.customize().interceptor(permit.clone()).send().await;
         self.metrics.answer(started.elapsed());
+        if let Err(error) = &answer
+            && let Some(stopped) = find_cause::<Stopped>(error)
+        {
+            return Err(*stopped);
+        }
         let count = request.entries.len();
         let read = answer.map_err(|error| Failure::of_call(&error)).and_then(|answer| answer::read(count, &answer));
-        match read {
+        Ok(match read {
             Ok(entries) => {
                 let (outcomes, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
                 let failures: Vec<Failure> = failures.into_iter().flatten().collect();
@@ -167,7 +191,7 @@ impl Producer {
                 let refusal = failure.advice().map(|advice| (failure.clone(), advice));
                 Answer { outcomes: vec![failure.outcome(); count], refusal, failure: Some(failure) }
             }
-        }
+        })
     }
 
     async fn settle(&self, plan: &mut Plan, request: Request, answer: &Answer) -> Settled {
@@ -179,27 +203,6 @@ impl Producer {
         let settled = plan.settle(request, &answer.outcomes, &map, Instant::now(), delay);
         self.metrics.settled(&settled);
         settled
-    }
-
-    fn log(&self, answer: &Answer, settled: &Settled) {
-        if settled.acknowledged > 0 {
-            if self.failing.swap(false, Relaxed) {
-                tracing::info!(stream = self.stream, "records are stored again");
-            }
-        } else if let Some(failure) = &answer.failure {
-            self.log_failure(failure);
-        }
-    }
-
-    fn log_failure(&self, failure: &Failure) {
-        if !self.failing.swap(true, Relaxed) {
-            tracing::warn!(
-                stream = self.stream,
-                code = failure.code,
-                reason = failure.reason,
-                "no record can be stored; trying again. If the stream is throttled for long, give it more shards"
-            );
-        }
     }
 
     fn stopped(&self, source: Stopped, sent: Vec<Option<Sent>>) -> Error {
@@ -214,6 +217,7 @@ impl Producer {
         sent: Vec<Option<Sent>>,
     ) -> Error {
         let Failure { code, reason, .. } = failure;
-        Error::Rejected { stream: self.stream.clone(), operation, code, reason, advice, sent }
+        let region = self.client.config().region().map(ToString::to_string);
+        Error::Rejected { stream: self.stream.clone(), region, operation, code, reason, advice, sent }
     }
 }

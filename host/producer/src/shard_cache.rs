@@ -29,6 +29,8 @@ struct State {
     map: Option<Arc<ShardMap>>,
     /// When the shards were listed last, or that was tried.
     listed: Option<Instant>,
+    /// Whether the log tells that they cannot be listed.
+    is_told: bool,
 }
 
 // === impl ShardCache ===
@@ -74,15 +76,18 @@ impl ShardCache {
                 tracing::info!(stream, shards = map.len(), "the stream's shards have changed; its shard map is new");
                 let map = Arc::new(map);
                 state.map = Some(Arc::clone(&map));
+                state.is_told = false;
                 map
             }
             Err(failure) => {
-                tracing::warn!(
-                    stream = self.stream,
-                    code = failure.code,
-                    reason = failure.reason,
-                    "the stream's shards have changed and cannot be listed; sending goes on by the old shard map"
-                );
+                if !std::mem::replace(&mut state.is_told, true) {
+                    tracing::warn!(
+                        stream = self.stream,
+                        code = failure.code,
+                        reason = failure.reason,
+                        "the stream's shards have changed and cannot be listed; sending goes on by the old shard map"
+                    );
+                }
                 Arc::clone(old)
             }
         }

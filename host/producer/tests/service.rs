@@ -3,12 +3,16 @@
 mod support;
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::{ProvideCredentials, future};
+use aws_sdk_kinesis::config::IdentityCache;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use shardmill_producer::{Error, InvalidRecord, Metrics, Options, Ordering, Producer, Sent, Stopped};
+use shardmill_producer::{Error, InvalidRecord, Metrics, Options, Ordering, Permit, Producer, Sent, Stopped};
 use shardmill_record::{HashKey, OutOfRange, UserRecord};
 use tokio::time::Instant;
 
@@ -62,7 +66,7 @@ async fn throttled_entries_are_sent_again_and_keys_keep_their_order() {
     });
     service.faults.set(faults);
     let records = records(0..1_000, 23, 40);
-    let sent = producer(&service, options()).send(records.clone(), &|| Ok(())).await.unwrap();
+    let sent = producer(&service, options()).send(records.clone(), &Permit::always()).await.unwrap();
 
     let read = service.read(OutOfRange::Drop).await;
     assert_eq!(by_key(pairs(&read)), by_key(given(&records)), "once and in order");
@@ -82,7 +86,7 @@ async fn without_aggregates_or_order_records_go_as_they_are() {
         // One record at a time of each shard would take 1,200 requests.
         let count = if ordering == Ordering::None { 1_200 } else { 60 };
         let options = Options { ordering, aggregate: false, ..options() };
-        let sent = producer(&service, options).send(records[..count].to_vec(), &|| Ok(())).await.unwrap();
+        let sent = producer(&service, options).send(records[..count].to_vec(), &Permit::always()).await.unwrap();
         let read = service.read(OutOfRange::Deliver).await;
         assert_eq!(read.len() - before, count);
         check_sent(&records[..count], &sent, &read);
@@ -111,7 +115,7 @@ async fn lost_answers_bring_repeats_that_are_counted_and_lose_nothing() {
     let options = Options { request_timeout: Duration::from_millis(400), ..options() };
     let producer = Producer::new(service.client.clone(), STREAM.to_owned(), options, metrics, 7);
     let records = records(0..400, 10, 40);
-    let sent = producer.send(records.clone(), &|| Ok(())).await.unwrap();
+    let sent = producer.send(records.clone(), &Permit::always()).await.unwrap();
 
     let read = service.read(OutOfRange::Drop).await;
     check_sent(&records, &sent, &read);
@@ -142,7 +146,7 @@ async fn after_a_split_every_record_is_where_its_reader_looks_for_it() {
     let records = records(0..600, 31, 40);
     let mut sent = Vec::new();
     for part in records.chunks(200) {
-        sent.extend(producer.send(part.to_vec(), &|| Ok(())).await.unwrap());
+        sent.extend(producer.send(part.to_vec(), &Permit::always()).await.unwrap());
         // The producer's map is old now, and it may not list the shards at once.
         service.split_all().await;
     }
@@ -161,8 +165,8 @@ async fn no_request_is_started_once_the_permit_is_withdrawn() {
     let service = Service::start(2).await;
     let records = records(0..400, 10, 40);
     let asked = AtomicUsize::new(0);
-    // Asked once for the shard map, then before each request.
-    let permit = || if asked.fetch_add(1, SeqCst) < 4 { Ok(()) } else { Err(Stopped) };
+    // Asked once for the shard map, then twice for each request.
+    let permit = Permit::new(move || if asked.fetch_add(1, SeqCst) < 7 { Ok(()) } else { Err(Stopped) });
     let error = producer(&service, options()).send(records.clone(), &permit).await.unwrap_err();
     assert_eq!(service.faults.calls(), 3);
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
@@ -177,13 +181,49 @@ async fn no_request_is_started_once_the_permit_is_withdrawn() {
     assert_eq!(by_key(pairs(&read)), by_key(given(&kept)));
 }
 
+/// Credentials that take long to come: meanwhile the process was suspended, and its permit is withdrawn.
+#[derive(Debug)]
+struct SlowCredentials {
+    permitted: Arc<AtomicBool>,
+    asked: AtomicUsize,
+}
+
+impl ProvideCredentials for SlowCredentials {
+    fn provide_credentials<'a>(&'a self) -> future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        // The first are for the listing of shards.
+        if self.asked.fetch_add(1, SeqCst) > 0 {
+            self.permitted.store(false, SeqCst);
+        }
+        future::ProvideCredentials::ready(Ok(Credentials::new("key", "secret", None, None, "test")))
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_was_begun_with_a_permit_is_not_sent_without_it() {
+    let service = Service::start(2).await;
+    let permitted = Arc::new(AtomicBool::new(true));
+    let slow = SlowCredentials { permitted: Arc::clone(&permitted), asked: AtomicUsize::new(0) };
+    let config = service.client.config().to_builder().credentials_provider(slow);
+    let client = aws_sdk_kinesis::Client::from_conf(config.identity_cache(IdentityCache::no_cache()).build());
+    let producer = Producer::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
+    let permit = Permit::new(move || if permitted.load(SeqCst) { Ok(()) } else { Err(Stopped) });
+    let error = producer.send(records(0..40, 10, 40), &permit).await.unwrap_err();
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    assert!(error.sent().iter().all(Option::is_none));
+    assert_eq!(service.faults.calls(), 0);
+    assert!(service.read(OutOfRange::Deliver).await.is_empty());
+}
+
 #[tokio::test]
 async fn an_endpoint_that_is_not_there_is_tried_until_the_permit_is_withdrawn() {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = client(format!("http://{closed}"));
     let producer = Producer::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
     let asked = AtomicUsize::new(0);
-    let permit = || if asked.fetch_add(1, SeqCst) < 5 { Ok(()) } else { Err(Stopped) };
+    let permit = Permit::new(move || if asked.fetch_add(1, SeqCst) < 5 { Ok(()) } else { Err(Stopped) });
     let error = producer.send(records(0..3, 1, 8), &permit).await.unwrap_err();
     assert!(matches!(&error, Error::Stopped { .. }), "{error}");
     assert_eq!(error.sent(), [None, None, None]);
@@ -193,12 +233,11 @@ async fn an_endpoint_that_is_not_there_is_tried_until_the_permit_is_withdrawn() 
 async fn what_an_operator_has_to_mend_is_said_at_once() {
     let service = Service::start(2).await;
     let missing = Producer::new(service.client.clone(), "nowhere".to_owned(), options(), Metrics::default(), 7);
-    let error = missing.send(records(0..3, 1, 8), &|| Ok(())).await.unwrap_err();
+    let error = missing.send(records(0..3, 1, 8), &Permit::always()).await.unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.contains("`nowhere`") && text.contains("ResourceNotFoundException") && text.contains("create"),
-        "{text}"
-    );
+    for words in ["`nowhere` in region us-east-1", "ResourceNotFoundException", "create"] {
+        assert!(text.contains(words), "{words:?} in {text}");
+    }
 
     let cases = [
         (Fault::Call(400, "AccessDeniedException"), "grant kinesis:PutRecords"),
@@ -211,7 +250,7 @@ async fn what_an_operator_has_to_mend_is_said_at_once() {
         let entries = matches!(fault, Fault::Entries(..));
         service.faults.set([fault]);
         let started = Instant::now();
-        let error = producer.send(records(0..40, 20, 8), &|| Ok(())).await.unwrap_err();
+        let error = producer.send(records(0..40, 20, 8), &Permit::always()).await.unwrap_err();
         assert!(error.to_string().contains(advice), "{error}");
         assert!(started.elapsed() < Duration::from_secs(2));
         // The other entry of the request was stored, and is told.
@@ -226,13 +265,13 @@ async fn records_that_break_a_rule_are_refused_before_anything_is_sent() {
     let producer = producer(&service, options());
     let mut records = records(0..3, 1, 8);
     records[2].data = vec![0; 1 << 20].into();
-    let error = producer.send(records.clone(), &|| Ok(())).await.unwrap_err();
+    let error = producer.send(records.clone(), &Permit::always()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { index: 2, reason: InvalidRecord::TooLarge(1_048_581) }), "{error}");
     records[1].partition_key.clear();
-    let error = producer.send(records, &|| Ok(())).await.unwrap_err();
+    let error = producer.send(records, &Permit::always()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { index: 1, reason: InvalidRecord::PartitionKey(0) }), "{error}");
     assert_eq!(service.faults.calls(), 0);
-    assert_eq!(producer.send(Vec::new(), &|| Err(Stopped)).await.unwrap(), []);
+    assert_eq!(producer.send(Vec::new(), &Permit::new(|| Err(Stopped))).await.unwrap(), []);
 }
 
 #[tokio::test]
@@ -242,7 +281,8 @@ async fn many_senders_share_a_producer() {
     let all = records(0..8_000, 8, 500);
     // Each sender has one key of its own.
     let of_sender = |sender: usize| all.iter().skip(sender).step_by(8).cloned().collect::<Vec<_>>();
-    let sends = (0..8).map(|sender| producer.send(of_sender(sender), &|| Ok(())));
+    let permit = Permit::always();
+    let sends = (0..8).map(|sender| producer.send(of_sender(sender), &permit));
     for (sender, sent) in futures::future::join_all(sends).await.into_iter().enumerate() {
         assert_eq!(sent.unwrap().len(), of_sender(sender).len());
     }

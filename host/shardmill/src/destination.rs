@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use shardmill_cause::with_causes;
 use shardmill_engine::{Destination, SendError};
 use shardmill_lease::Fence;
-use shardmill_producer::{Error, Producer, Stopped};
+use shardmill_producer::{Error, Permit, Producer, Stopped};
 use shardmill_record::UserRecord;
 
 /// One output of a processor.
@@ -24,7 +24,8 @@ impl StreamDestination {
 #[async_trait]
 impl Destination for StreamDestination {
     async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError> {
-        let permit = || fence.check().map_err(|_| Stopped);
+        let fence = fence.clone();
+        let permit = Permit::new(move || fence.check().map_err(|_| Stopped));
         match self.producer.send(records, &permit).await {
             Ok(_sent) => Ok(()),
             Err(Error::Stopped { .. }) => Err(SendError::Fenced),

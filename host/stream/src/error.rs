@@ -124,10 +124,12 @@ pub enum Error {
         reason: String,
     },
     /// There are no credentials, or the service does not take them.
-    #[error("{call}: the AWS credentials do not work: {reason}")]
+    #[error("{call}: the AWS credentials do not work {}: {reason}; {}", Place(region), advice(*passing))]
     Credentials {
         /// What was asked.
         call: Call,
+        /// The region that was asked, if the client has one.
+        region: Option<String>,
         /// What happened.
         reason: String,
         /// Whether it may pass: they expired and will be renewed, or their source did not answer.
@@ -185,6 +187,10 @@ pub enum Kind {
 }
 
 struct Place<'a>(&'a Option<String>);
+
+fn advice(passing: bool) -> &'static str {
+    if passing { "new ones are waited for" } else { "check them, the region and this machine's clock" }
+}
 
 // === impl Call ===
 
@@ -299,7 +305,7 @@ impl Error {
         if let Some(credentials) = find_cause::<CredentialsError>(error) {
             let passing =
                 matches!(credentials, CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_));
-            return Self::Credentials { call, reason, passing };
+            return Self::Credentials { call, region, reason, passing };
         }
         match error {
             SdkError::ConstructionFailure(_) => Self::Rejected { call, code: "not sent".into(), reason },
@@ -338,7 +344,7 @@ impl Error {
             | "KMSNotFoundException"
             | "KMSOptInRequired" => Self::Kms { call, reason },
             "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" => {
-                Self::Credentials { call, reason, passing: true }
+                Self::Credentials { call, region, reason, passing: true }
             }
             "UnrecognizedClientException"
             | "InvalidClientTokenId"
@@ -348,7 +354,7 @@ impl Error {
             | "IncompleteSignatureException"
             | "MissingAuthenticationToken"
             | "MissingAuthenticationTokenException"
-            | "OptInRequired" => Self::Credentials { call, reason, passing: false },
+            | "OptInRequired" => Self::Credentials { call, region, reason, passing: false },
             "RequestTimeout"
             | "RequestTimeoutException"
             | "InternalFailure"

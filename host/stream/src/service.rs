@@ -13,7 +13,7 @@ use shardmill_record::{HashKeyRange, SequenceNumber, ShardId};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::error::{Call, Error};
+use crate::error::{Call, Error, Kind};
 use crate::polling::decode::from_sdk;
 use crate::polling::wire::{Exchange, Format, Protocol};
 use crate::polling::{Decoded, Decoder};
@@ -62,14 +62,19 @@ impl Kinesis {
 
     /// Waits while the stream is being created, for as long as that takes.
     ///
-    /// A stream that is missing or being deleted is an error at once; a service that does not answer is one after a
-    /// minute.
+    /// A stream that is missing or being deleted is an error at once; a service that does not answer, or not as it should,
+    /// is one after a minute.
     pub async fn wait_until_active(&self, stream: &str) -> Result<StreamInfo, Error> {
         let mut silent_since = None;
         let mut announced = false;
         loop {
             match self.describe(stream).await {
-                Ok(info) if info.status.is_readable() => return Ok(info),
+                Ok(info) if info.status.is_readable() => {
+                    if silent_since.is_some() {
+                        info!(stream, "the stream is reached");
+                    }
+                    return Ok(info);
+                }
                 Ok(info) if info.status == StreamStatus::Deleting => {
                     let call = Call::stream("DescribeStreamSummary", stream);
                     let reason = "it is being deleted".into();
@@ -82,7 +87,7 @@ impl Kinesis {
                         info!(stream, status = %info.status, "the stream cannot be read yet; waiting for it");
                     }
                 }
-                Err(error) if error.is_transient() => {
+                Err(error) if error.is_transient() || error.kind() == Kind::InvalidAnswer => {
                     let since = *silent_since.get_or_insert_with(|| {
                         warn!(stream, %error, "cannot ask for the stream yet; trying for a minute");
                         Instant::now()

@@ -30,6 +30,12 @@ pub struct Services {
     _folder: TempDir,
 }
 
+/// What tells a child process where its services are: the variables of an AWS SDK.
+pub trait Environment {
+    /// The variables.
+    fn environment(&self) -> &BTreeMap<String, String>;
+}
+
 // === impl Services ===
 
 impl Services {
@@ -121,6 +127,12 @@ impl Services {
             (summary.stream_status == StreamStatus::Active).then_some(())
         })
         .await;
+    }
+}
+
+impl Environment for Services {
+    fn environment(&self) -> &BTreeMap<String, String> {
+        &self.environment
     }
 }
 

@@ -62,7 +62,10 @@ pub struct Coordinator {
     syncs: JoinSet<Result<Synced, sync::Error>>,
     memory: Memory,
     draining: CancellationToken,
+    /// Whether any lease was ever held: then what fails has worked before, and may again.
+    has_held: bool,
     scan_fails: bool,
+    take_fails: bool,
     sync_fails: bool,
 }
 
@@ -137,7 +140,9 @@ impl Coordinator {
             syncs: JoinSet::new(),
             memory: Memory::default(),
             draining: CancellationToken::new(),
+            has_held: false,
             scan_fails: false,
+            take_fails: false,
             sync_fails: false,
         };
         Ok((coordinator, Handle { wake, table: table_receiver }, receiver))
@@ -155,8 +160,8 @@ impl Coordinator {
     /// deadlines. The tables must be there ([`Store::ensure`]).
     ///
     /// # Errors
-    /// If the first scan shows that the table cannot be used with these credentials. After that, a store that fails
-    /// is asked again for as long as it takes.
+    /// If the first scan, the first new leases or the first takes show that the table cannot be used with these
+    /// credentials. Once that has worked, a store that fails is asked again for as long as it takes.
     pub async fn run(mut self, drain: CancellationToken) -> Result<(), store::Error> {
         // Leases see the end at once, also while the loop is busy.
         self.draining = drain.child_token();
@@ -177,7 +182,7 @@ impl Coordinator {
                 () = self.events.closed(), if !is_draining => self.draining.cancel(),
                 Some(kept) = self.keepers.join_next_with_id() => self.forget(kept),
                 Some(synced) = self.syncs.join_next(), if !is_draining => {
-                    if self.note_sync(synced) {
+                    if self.note_sync(synced)? {
                         next_scan = Instant::now();
                     }
                     if self.sync_fails {
@@ -226,6 +231,7 @@ impl Coordinator {
 
     /// Runs a lease that was taken.
     fn hold(&mut self, writer: Writer, permit: mpsc::OwnedPermit<Event>) {
+        self.has_held = true;
         let writer = Arc::new(writer);
         let key = writer.lease().key.clone();
         let draining = self.draining.child_token();

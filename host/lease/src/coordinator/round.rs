@@ -112,7 +112,7 @@ impl Coordinator {
         let time = now.saturating_since(sent);
         self.surroundings.recorder.scanned(time, incomplete, listing.invalid.len(), view.live_workers());
         let choices = self.assignment.choose(&view);
-        self.take_all(choices, &listing.leases).await;
+        self.take_all(choices, &listing.leases).await?;
         self.table.send_replace(listing.leases.into());
         Ok(is_unconfirmed)
     }
@@ -120,8 +120,7 @@ impl Coordinator {
     fn scan_failed(&mut self, error: Error) -> Result<bool, Error> {
         self.surroundings.recorder.scan_failed();
         let never_worked = self.table.borrow().is_empty() && self.held.is_empty();
-        let is_final = matches!(error, Error::NotPermitted { .. } | Error::NoTable { .. } | Error::WrongTable { .. });
-        if never_worked && is_final {
+        if never_worked && error.is_final() {
             return Err(error);
         }
         if !self.scan_fails {
@@ -191,7 +190,7 @@ impl Coordinator {
         self.options.worker_runs_once || tried.is_some_and(|epochs| epochs.contains(&lease.epoch))
     }
 
-    async fn take_all(&mut self, choices: Vec<Choice>, leases: &[Lease]) {
+    async fn take_all(&mut self, choices: Vec<Choice>, leases: &[Lease]) -> Result<(), Error> {
         let by_key: HashMap<&LeaseKey, &Lease> = leases.iter().map(|lease| (&lease.key, lease)).collect();
         let (surroundings, worker) = (self.surroundings.clone(), self.options.worker.clone());
         let (events, draining) = (self.events.clone(), self.draining.clone());
@@ -207,14 +206,37 @@ impl Coordinator {
             }
         });
         let mut attempts = stream::iter(takes.collect::<Vec<_>>()).buffer_unordered(self.options.parallelism);
+        let mut first_failure = None;
+        let mut is_any_taken = false;
         // Handed on as they come: the first lease's deadline runs while the last is being taken.
         while let Some(attempt) = attempts.next().await {
-            let Some((key, Attempt { writer, in_doubt }, permit)) = attempt else { continue };
+            let Some((key, Attempt { writer, in_doubt, failed }, permit)) = attempt else { continue };
             self.memory.tried(&key, in_doubt.into_iter().chain(writer.as_ref().map(Writer::epoch)));
+            first_failure = first_failure.or(failed);
             if let Some(writer) = writer {
+                is_any_taken = true;
                 self.hold(writer, permit);
             }
         }
+        match first_failure {
+            Some(error) => self.takes_failed(error),
+            None if is_any_taken && std::mem::take(&mut self.take_fails) => {
+                tracing::info!(application = self.options.application, "leases can be taken again");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn takes_failed(&mut self, error: Error) -> Result<(), Error> {
+        if !self.has_held && error.is_final() {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.take_fails, true) {
+            let (application, error) = (&self.options.application, full_text(&error));
+            tracing::warn!(application, error, "leases cannot be taken; trying on");
+        }
+        Ok(())
     }
 }
 

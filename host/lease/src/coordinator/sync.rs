@@ -62,7 +62,7 @@ impl Coordinator {
     }
 
     /// Whether leases were created, so that a scan is worth it.
-    pub(super) fn note_sync(&mut self, synced: Result<Result<Synced, Error>, JoinError>) -> bool {
+    pub(super) fn note_sync(&mut self, synced: Result<Result<Synced, Error>, JoinError>) -> Result<bool, store::Error> {
         let application = &self.options.application;
         let error = match synced {
             Ok(Ok(synced)) => {
@@ -70,10 +70,11 @@ impl Coordinator {
                     tracing::info!(application, "shards are listed again");
                 }
                 self.sync_fails = false;
-                return synced.created > 0;
+                return Ok(synced.created > 0);
             }
+            Ok(Err(Error::Store(error))) if !self.has_held && error.is_final() => return Err(error),
             Ok(Err(error)) => with_causes(&error),
-            Err(error) if error.is_cancelled() => return false,
+            Err(error) if error.is_cancelled() => return Ok(false),
             Err(error) => error.to_string(),
         };
         self.surroundings.recorder.sync_failed();
@@ -82,7 +83,7 @@ impl Coordinator {
         }
         self.sync_fails = true;
         // Some leases may have been created before the failure.
-        true
+        Ok(true)
     }
 }
 

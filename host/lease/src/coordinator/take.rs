@@ -15,6 +15,8 @@ pub(super) struct Attempt {
     pub(super) writer: Option<Writer>,
     /// The epochs at which the lease may be, or become, this worker's without it knowing.
     pub(super) in_doubt: Vec<LeaseEpoch>,
+    /// Why it is not held, unless another worker was first.
+    pub(super) failed: Option<store::Error>,
 }
 
 /// Takes a lease that is as it was scanned.
@@ -26,6 +28,7 @@ pub(super) async fn take(surroundings: &Surroundings, worker: &WorkerId, scanned
     let change = Change::Take { worker: worker.clone() };
     let mut known = scanned;
     let mut in_doubt = Vec::new();
+    let mut failed = None;
     for _ in 0..ATTEMPTS {
         let Ok(predicted) = change::apply(&known, &change) else { break };
         let sent = surroundings.clock.now();
@@ -48,10 +51,24 @@ pub(super) async fn take(surroundings: &Surroundings, worker: &WorkerId, scanned
                     "lease taken"
                 );
                 let writer = Writer::new(lease, worker.clone(), sent, surroundings.clone());
-                return Attempt { writer: Some(writer), in_doubt };
+                return Attempt { writer: Some(writer), in_doubt, failed: None };
             }
-            Ok(Err(store::Error::Unknown { .. })) | Err(_) => in_doubt.push(predicted.epoch),
-            Ok(Err(_)) => break,
+            Ok(Err(store::Error::Conflict { .. } | store::Error::Refused { .. })) => {
+                failed = None;
+                break;
+            }
+            Ok(Err(error @ store::Error::Unknown { .. })) => {
+                in_doubt.push(predicted.epoch);
+                failed = Some(error);
+            }
+            Ok(Err(error)) => {
+                failed = Some(error);
+                break;
+            }
+            Err(elapsed) => {
+                in_doubt.push(predicted.epoch);
+                failed = Some(store::Error::Unknown { table: "of leases".to_owned(), source: Box::new(elapsed) });
+            }
         }
         match timeout(surroundings.write_timeout, surroundings.store.get(&known.key)).await {
             Ok(Ok(Some(row))) if row.epoch == predicted.epoch && row.writer() == Some(worker) => known = row,
@@ -59,5 +76,5 @@ pub(super) async fn take(surroundings: &Surroundings, worker: &WorkerId, scanned
             _ => break,
         }
     }
-    Attempt { writer: None, in_doubt }
+    Attempt { writer: None, in_doubt, failed }
 }

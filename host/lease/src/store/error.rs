@@ -1,3 +1,5 @@
+use std::fmt;
+
 use super::InvalidRow;
 use crate::change::Refused;
 use crate::{Lease, LeaseKey};
@@ -52,6 +54,18 @@ pub enum Error {
         /// The store's words.
         source: Source,
     },
+    /// There are no credentials, or the service does not take them. Nothing was changed.
+    #[error("table {table}: the AWS credentials do not work{}; {}", Place(region), advice(*passing))]
+    Credentials {
+        /// The table.
+        table: String,
+        /// The region that was asked, if the client has one.
+        region: Option<String>,
+        /// Whether it may pass: they expired and will be renewed, or their source did not answer.
+        passing: bool,
+        /// The store's words.
+        source: Source,
+    },
     /// The table does not exist.
     #[error("table {table} does not exist in this account and region")]
     NoTable {
@@ -59,7 +73,7 @@ pub enum Error {
         table: String,
     },
     /// A table of this name is something else.
-    #[error("table {table} is not {expected}: its key is {found}; name another table")]
+    #[error("table {table} is not {expected}: its key is {found}; name another table (`lease-table`)")]
     WrongTable {
         /// The table.
         table: String,
@@ -96,12 +110,40 @@ pub enum Error {
     },
 }
 
+/// Where it was asked.
+struct Place<'a>(&'a Option<String>);
+
+fn advice(passing: bool) -> &'static str {
+    if passing { "new ones are waited for" } else { "check them, the region and this machine's clock" }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |region| write!(formatter, " in region {region}"))
+    }
+}
+
 // === impl Error ===
 
 impl Error {
     /// Whether asking again later can help.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Throttled { .. } | Self::Unknown { .. } | Self::Unavailable { .. })
+        match self {
+            Self::Throttled { .. } | Self::Unknown { .. } | Self::Unavailable { .. } => true,
+            Self::Credentials { passing, .. } => *passing,
+            _ => false,
+        }
+    }
+
+    /// Whether the table cannot be used until somebody has mended something.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::NotPermitted { .. }
+                | Self::NoTable { .. }
+                | Self::WrongTable { .. }
+                | Self::Credentials { passing: false, .. }
+        )
     }
 
     /// A short name for metrics.
@@ -112,6 +154,7 @@ impl Error {
             Self::Throttled { .. } => "throttled",
             Self::Unknown { .. } => "unknown",
             Self::NotPermitted { .. } => "not-permitted",
+            Self::Credentials { .. } => "credentials",
             Self::NoTable { .. } => "no-table",
             Self::WrongTable { .. } => "wrong-table",
             Self::Invalid { .. } | Self::InvalidDocument { .. } => "invalid",

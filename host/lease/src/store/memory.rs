@@ -58,6 +58,8 @@ pub enum Fault {
     Delay(Duration),
     /// Refused for lack of capacity.
     Throttle,
+    /// Refused for lack of a permission.
+    Forbid,
     /// The request is lost: nothing is applied, and the caller does not know.
     LoseRequest,
     /// The answer is lost: it is applied, and the caller does not know.
@@ -132,6 +134,7 @@ impl Memory {
             Fault::None => {}
             Fault::Delay(time) => tokio::time::sleep(time).await,
             Fault::Throttle => return Err(throttled()),
+            Fault::Forbid => return Err(forbidden()),
             Fault::LoseRequest | Fault::LoseAnswer | Fault::ArriveLate(_) => return Err(unavailable()),
         }
         Ok(read(&self.tables()))
@@ -155,6 +158,7 @@ impl Memory {
                 return arriving.await.unwrap_or_else(|_| Err(unknown()));
             }
             Fault::Throttle => return Err(throttled()),
+            Fault::Forbid => return Err(forbidden()),
             Fault::LoseRequest => return Err(unknown()),
             Fault::LoseAnswer => {
                 let _lost = write(&mut self.tables());
@@ -283,6 +287,15 @@ impl Tables {
 
 fn throttled() -> Error {
     Error::Throttled { table: TABLE.to_owned(), source: Box::new(Injected) }
+}
+
+fn forbidden() -> Error {
+    Error::NotPermitted {
+        action: "everything",
+        table: TABLE.to_owned(),
+        remedy: "ask nicely",
+        source: Box::new(Injected),
+    }
 }
 
 fn unavailable() -> Error {

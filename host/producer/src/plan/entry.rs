@@ -1,6 +1,7 @@
 use bytes::Bytes;
 use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
 use shardmill_record::{HashKey, UserRecord};
+use tokio::time::Instant;
 
 use crate::InvalidRecord;
 
@@ -29,8 +30,10 @@ pub(crate) struct Entry {
 }
 
 /// One call of PutRecords.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Request {
+    /// When it was made.
+    pub(super) made: Instant,
     /// Its Kinesis records.
     pub(crate) entries: Vec<Entry>,
     /// The size of its partition keys and payloads.
@@ -100,6 +103,10 @@ impl Entry {
 // === impl Request ===
 
 impl Request {
+    pub(crate) fn new(now: Instant) -> Self {
+        Self { made: now, entries: Vec::new(), bytes: 0 }
+    }
+
     /// Whether there was room.
     pub(super) fn take(&mut self, entry: Entry, max_entries: usize, max_bytes: usize) -> bool {
         if self.entries.len() >= max_entries || self.bytes + entry.bytes() > max_bytes {

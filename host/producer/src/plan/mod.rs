@@ -72,6 +72,8 @@ pub(crate) struct Settled {
     pub(crate) possible_repeats: u64,
     /// User records that are stored in a shard whose range does not hold them, and have to be sent again.
     pub(crate) misplaced: u64,
+    /// Of the lanes that failed, for how long the one has been failing that began first.
+    pub(crate) failing_for: Option<Duration>,
 }
 
 /// What the plan keeps to.
@@ -116,6 +118,8 @@ struct Lane {
     waiting: VecDeque<usize>,
     /// Failures since the last success.
     failures: u32,
+    /// When the first of them was sent.
+    failing_since: Option<Instant>,
     not_before: Option<Instant>,
 }
 
@@ -158,7 +162,7 @@ impl Plan {
         if self.unacknowledged == 0 {
             return Next::Done;
         }
-        let mut request = Request::default();
+        let mut request = Request::new(now);
         let count = self.lanes.len();
         let order = (self.first_lane..count).chain(0..self.first_lane);
         for lane in order {
@@ -240,6 +244,7 @@ impl Plan {
             match outcome {
                 Outcome::Stored { shard, sequence_number } => {
                     self.lanes[entry.lane].failures = 0;
+                    self.lanes[entry.lane].failing_since = None;
                     self.acknowledge(entry, shard, sequence_number, map, &mut settled);
                 }
                 Outcome::Failed | Outcome::Unknown => {
@@ -257,11 +262,18 @@ impl Plan {
             let lane = &mut self.lanes[lane];
             lane.failures = lane.failures.saturating_add(1);
             lane.not_before = Some(now + delay(lane.failures));
+            let since = *lane.failing_since.get_or_insert(request.made);
+            settled.failing_for = settled.failing_for.max(Some(now.saturating_duration_since(since)));
         }
         if !Arc::ptr_eq(map, &self.map) {
             self.route(Arc::clone(map));
         }
         settled
+    }
+
+    /// Whether anything waits because it failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.lanes.iter().any(|lane| lane.failures > 0 && !lane.waiting.is_empty())
     }
 
     fn acknowledge(
@@ -309,6 +321,7 @@ impl Plan {
         for (old, lane) in self.lanes.iter().take(self.map.len()).enumerate() {
             if let Some(new) = map.find(&self.map.shard(old).id) {
                 lanes[new].failures = lane.failures;
+                lanes[new].failing_since = lane.failing_since;
                 lanes[new].not_before = lane.not_before;
             }
         }

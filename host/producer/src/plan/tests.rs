@@ -341,19 +341,23 @@ fn a_shard_that_fails_is_left_alone_for_longer_each_time_and_others_go_on() {
 
     let Next::Send(request) = plan.next(start) else { panic!("two shards are ready") };
     assert_eq!(request.entries.iter().map(|entry| entry.lane).collect::<Vec<_>>(), [0, 1]);
-    plan.settle(request, &[Outcome::Failed, stored(1)], &map, start, delay);
+    let settled = plan.settle(request, &[Outcome::Failed, stored(1)], &map, start, delay);
+    assert_eq!(settled.failing_for, Some(Duration::ZERO));
     let Next::Send(request) = plan.next(start) else { panic!("one shard is ready") };
     assert_eq!(request.entries.iter().map(|entry| entry.lane).collect::<Vec<_>>(), [1]);
-    plan.settle(request, &[stored(1)], &map, start, delay);
+    let settled = plan.settle(request, &[stored(1)], &map, start, delay);
+    assert_eq!((settled.failing_for, plan.is_failing()), (None, true));
 
     let Next::Wait(until) = plan.next(start) else { panic!("no shard is ready") };
     assert_eq!(until, start + Duration::from_secs(2));
     let Next::Send(request) = plan.next(until) else { panic!("the shard is ready again") };
-    plan.settle(request, &[Outcome::Failed], &map, until, delay);
+    let settled = plan.settle(request, &[Outcome::Failed], &map, until, delay);
+    assert_eq!(settled.failing_for, Some(Duration::from_secs(2)));
     let Next::Wait(later) = plan.next(until) else { panic!("it failed again") };
     assert_eq!(later, until + Duration::from_secs(4));
     let Next::Send(request) = plan.next(later) else { panic!("the shard is ready again") };
-    plan.settle(request, &[stored(0)], &map, later, delay);
+    let settled = plan.settle(request, &[stored(0)], &map, later, delay);
+    assert_eq!((settled.failing_for, plan.is_failing()), (None, false));
     assert!(matches!(plan.next(later), Next::Done));
     assert_eq!(plan.into_sent()[0].as_ref().unwrap().attempts, 3);
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shardmill_cause::with_causes;
-use shardmill_producer::{Ordering, Producer};
+use shardmill_producer::{Ordering, Permit, Producer};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -197,7 +197,10 @@ async fn put(clients: &Clients, records: Vec<shardmill_record::UserRecord>, quie
     );
     let bar = bar(records.len() as u64, quiet);
     for chunk in records.chunks(PUT_AT_ONCE) {
-        producer.send(chunk.to_vec(), &|| Ok(())).await.map_err(|error| Failure::running(with_causes(&error)))?;
+        producer
+            .send(chunk.to_vec(), &Permit::always())
+            .await
+            .map_err(|error| Failure::running(with_causes(&error)))?;
         bar.inc(chunk.len() as u64);
     }
     bar.finish_and_clear();

@@ -88,11 +88,12 @@ impl Error {
                     | shardmill_stream::Kind::Credentials => Class::NotPermitted,
                     shardmill_stream::Kind::NotFound
                     | shardmill_stream::Kind::Unavailable
+                    | shardmill_stream::Kind::InvalidAnswer
                     | shardmill_stream::Kind::Throttled => Class::Unavailable,
                     _other => Class::Running,
                 },
                 shardmill_engine::Error::Store(error) => match error {
-                    store::Error::NotPermitted { .. } => Class::NotPermitted,
+                    store::Error::NotPermitted { .. } | store::Error::Credentials { .. } => Class::NotPermitted,
                     store::Error::WrongTable { .. } => Class::Configuration,
                     store::Error::Throttled { .. }
                     | store::Error::Unknown { .. }

@@ -1,5 +1,7 @@
 //! What DynamoDB's errors mean to leases.
 
+use aws_credential_types::provider::error::CredentialsError;
+use aws_sdk_dynamodb::config::Region;
 use aws_sdk_dynamodb::config::http::HttpResponse;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 
@@ -10,12 +12,16 @@ use crate::store::{Error, Source};
 pub(super) struct Context<'a> {
     action: &'static str,
     table: &'a str,
+    region: Option<&'a Region>,
 }
 
 /// What went wrong, before it is known what that means for the call.
 enum Kind {
     Throttled,
     NotPermitted,
+    Credentials {
+        passing: bool,
+    },
     NoTable,
     /// The request was refused, or never sent.
     NotDone,
@@ -26,8 +32,8 @@ enum Kind {
 // === impl Context ===
 
 impl<'a> Context<'a> {
-    pub(super) fn new(action: &'static str, table: &'a str) -> Self {
-        Self { action, table }
+    pub(super) fn new(action: &'static str, table: &'a str, region: Option<&'a Region>) -> Self {
+        Self { action, table, region }
     }
 
     /// The error of a call that changes nothing.
@@ -68,12 +74,18 @@ impl<'a> Context<'a> {
                 };
                 Error::NotPermitted { action: self.action, table, remedy, source }
             }
+            Kind::Credentials { passing } => {
+                Error::Credentials { table, region: self.region.map(ToString::to_string), passing: *passing, source }
+            }
             Kind::NotDone | Kind::InDoubt => Error::Unavailable { table, source },
         }
     }
 }
 
-fn kind<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Kind {
+fn kind<E>(error: &SdkError<E, HttpResponse>) -> Kind
+where
+    E: ProvideErrorMetadata + std::error::Error + 'static,
+{
     match error {
         SdkError::ConstructionFailure(_) => Kind::NotDone,
         SdkError::ServiceError(service) => match service.err().code() {
@@ -86,25 +98,45 @@ fn kind<E: ProvideErrorMetadata>(error: &SdkError<E, HttpResponse>) -> Kind {
                 | "TransactionConflictException"
                 | "ReplicatedWriteConflictException",
             ) => Kind::Throttled,
+            Some("AccessDeniedException" | "AccessDenied" | "NotAuthorized" | "UnauthorizedOperation") => {
+                Kind::NotPermitted
+            }
+            // New ones come by themselves.
+            Some("ExpiredToken" | "ExpiredTokenException" | "RequestExpired") => Kind::Credentials { passing: true },
             Some(
-                "AccessDeniedException"
-                | "UnrecognizedClientException"
+                "UnrecognizedClientException"
                 | "MissingAuthenticationToken"
                 | "MissingAuthenticationTokenException"
                 | "IncompleteSignature"
                 | "IncompleteSignatureException"
                 | "InvalidSignatureException"
+                | "SignatureDoesNotMatch"
                 | "InvalidClientTokenId"
-                | "NotAuthorized"
-                | "ExpiredToken"
-                | "ExpiredTokenException"
                 | "OptInRequired",
-            ) => Kind::NotPermitted,
+            ) => Kind::Credentials { passing: false },
             Some("ResourceNotFoundException") => Kind::NoTable,
             // Other refusals come with a status 4xx; a server's failure says nothing about what was done.
             _ if service.raw().status().is_client_error() => Kind::NotDone,
             _ => Kind::InDoubt,
         },
-        _ => Kind::InDoubt,
+        // Without credentials nothing was sent.
+        error => match find::<CredentialsError>(error) {
+            Some(CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_)) => {
+                Kind::Credentials { passing: true }
+            }
+            Some(_) => Kind::Credentials { passing: false },
+            None => Kind::InDoubt,
+        },
     }
+}
+
+fn find<'a, T: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
 }

@@ -87,7 +87,11 @@ impl DynamoDb {
     }
 
     fn context(&self, action: &'static str) -> Context<'_> {
-        Context::new(action, &self.table)
+        self.context_of(action, &self.table)
+    }
+
+    fn context_of<'a>(&'a self, action: &'static str, table: &'a str) -> Context<'a> {
+        Context::new(action, table, self.client.config().region())
     }
 
     fn read_item(&self, item: &Item) -> Result<Option<Lease>, Error> {

@@ -8,7 +8,6 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value;
 
-use super::error::Context;
 use super::row::n;
 use super::{DynamoDb, Item};
 use crate::store::{Document, Error, Sidecar};
@@ -31,7 +30,7 @@ impl Sidecar for DynamoDb {
             .config_override(self.retried())
             .send()
             .await
-            .map_err(|error| Context::new("dynamodb:GetItem", &self.sidecar_table).read(error))?;
+            .map_err(|error| self.context_of("dynamodb:GetItem", &self.sidecar_table).read(error))?;
         let invalid =
             |problem| Error::InvalidDocument { table: self.sidecar_table.clone(), key: key.to_owned(), problem };
         answer.item().map(read).transpose().map_err(invalid)
@@ -64,7 +63,7 @@ impl Sidecar for DynamoDb {
             {
                 Ok(false)
             }
-            Err(error) => Err(Context::new("dynamodb:PutItem", &self.sidecar_table).write(error)),
+            Err(error) => Err(self.context_of("dynamodb:PutItem", &self.sidecar_table).write(error)),
         }
     }
 }

@@ -9,7 +9,6 @@ use aws_sdk_dynamodb::types::{
 };
 use std::time::Duration;
 
-use super::error::Context;
 use super::{DynamoDb, schema};
 use crate::store::{Ensured, Error, Source};
 
@@ -80,7 +79,7 @@ impl DynamoDb {
             {
                 Ok(None)
             }
-            Err(error) => Err(Context::new("dynamodb:DescribeTable", table).read(error)),
+            Err(error) => Err(self.context_of("dynamodb:DescribeTable", table).read(error)),
         }
     }
 
@@ -116,7 +115,7 @@ impl DynamoDb {
             {
                 Ok(None)
             }
-            Err(error) => Err(Context::new("dynamodb:CreateTable", table).write(error)),
+            Err(error) => Err(self.context_of("dynamodb:CreateTable", table).write(error)),
         }
     }
 }

@@ -1,0 +1,163 @@
+//! What workers did to leases and outputs, judged afterwards by what a proxy saw of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use shardmill_record::{Checkpoint, Position, SequenceNumber};
+
+use crate::{Found, Proxy, Write, positions};
+
+/// What was found in a history that keeps all promises.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// How often a lease was taken.
+    pub takes: usize,
+    /// Requests with outputs that were carried out after another worker had taken the lease.
+    pub late: usize,
+    /// Records that one holding of a lease has put more than once.
+    pub repeated: usize,
+}
+
+/// A state of a lease's row.
+#[derive(Debug)]
+struct State {
+    /// Whose write made it.
+    link: String,
+    answered: u64,
+    counter: u64,
+    epoch: u64,
+    owner: Option<String>,
+    checkpoint: Checkpoint,
+}
+
+/// From one take of a lease to the next.
+#[derive(Debug)]
+struct Holding {
+    link: String,
+    taken: u64,
+    checkpoint: Checkpoint,
+    /// What was put by its holder.
+    put: BTreeSet<u64>,
+    /// Its holder's requests that came after its end.
+    late: usize,
+}
+
+/// Asserts that the leases of a table were taken and written as they have to be, and that a worker that had lost a lease
+/// put nothing more but what it had under way: one request at most.
+///
+/// All workers that use the table must go through links of the proxy, which bear their ids, and the proxy must have
+/// [kept what was written](Proxy::keep_writes). `input` and `output` are all that is in the streams.
+pub fn assert_fenced(proxy: &Proxy, table: &str, input: &[Found], output: &[Found]) -> Summary {
+    let writes = proxy.writes();
+    let mut holdings: BTreeMap<String, Vec<Holding>> = BTreeMap::new();
+    for (shard, states) in states(&writes, table) {
+        let holdings_of_shard = holdings_of(&shard, states);
+        holdings.insert(shard, holdings_of_shard);
+    }
+    let inputs = positions(input);
+    let mut stored: BTreeMap<(&str, &SequenceNumber), Vec<u64>> = BTreeMap::new();
+    for record in output {
+        stored.entry((record.shard.as_str(), &record.position.sequence_number)).or_default().push(record.number);
+    }
+    let mut summary = Summary::default();
+    for write in writes.iter().filter(|write| write.operation == "PutRecords" && write.status == 200) {
+        let mut by_shard: BTreeMap<&str, Vec<(u64, &Position)>> = BTreeMap::new();
+        for (shard, sequence_number) in acknowledged(&write.answer) {
+            // Other processors' outputs are in other streams.
+            for number in stored.get(&(shard.as_str(), &sequence_number)).into_iter().flatten() {
+                let (shard, position) = &inputs[number];
+                by_shard.entry(shard.as_str()).or_default().push((*number, position));
+            }
+        }
+        for (shard, records) in by_shard {
+            summary.repeated += judge(write, shard, &records, holdings.get_mut(shard).expect("a lease"));
+        }
+    }
+    for holding in holdings.values().flatten() {
+        summary.takes += 1;
+        summary.late += holding.late;
+        assert!(holding.late <= 1, "more than what was under way: {holding:?}");
+    }
+    summary
+}
+
+/// Whose request this is; how many of its records its holding had put before.
+fn judge(write: &Write, shard: &str, records: &[(u64, &Position)], holdings: &mut [Holding]) -> usize {
+    let index = holdings.iter().rposition(|holding| holding.taken < write.carried);
+    let index =
+        index.unwrap_or_else(|| panic!("{shard}: {} puts records and no lease was taken: {records:?}", write.link));
+    let is_new = |position: &&Position| Checkpoint::Position((*position).clone()) > holdings[index].checkpoint;
+    if holdings[index].link == write.link && records.iter().map(|(_, position)| position).all(is_new) {
+        let put = &mut holdings[index].put;
+        return records.iter().filter(|(number, _)| !put.insert(*number)).count();
+    }
+    let earlier = holdings[..index].iter_mut().rev().find(|holding| holding.link == write.link);
+    let earlier = earlier.unwrap_or_else(|| {
+        panic!("{shard}: {} repeats what was checkpointed, or never held the lease: {records:?}", write.link)
+    });
+    earlier.late += 1;
+    0
+}
+
+/// Every state of every row, by counter.
+fn states(writes: &[Write], table: &str) -> BTreeMap<String, Vec<State>> {
+    let mut states: BTreeMap<String, Vec<State>> = BTreeMap::new();
+    let of_table = |write: &&Write| write.table.as_deref() == Some(table) && write.status == 200;
+    for write in writes.iter().filter(of_table).filter(|write| write.operation == "UpdateItem") {
+        let row = &write.answer["Attributes"];
+        let text = |name: &str| row[name]["S"].as_str();
+        let number = |name: &str| -> u64 {
+            let digits = row[name]["N"].as_str();
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{name} in {row}"))
+        };
+        let checkpoint = text("checkpoint").expect("a checkpoint");
+        let state = State {
+            link: write.link.clone(),
+            answered: write.answered,
+            counter: number("leaseCounter"),
+            epoch: number("leaseEpoch"),
+            owner: text("leaseOwner").map(str::to_owned),
+            checkpoint: Checkpoint::parse(checkpoint, number("checkpointSubSequenceNumber")).expect("a checkpoint"),
+        };
+        states.entry(text("leaseKey").expect("a key").to_owned()).or_default().push(state);
+    }
+    states.values_mut().for_each(|states| states.sort_by_key(|state| state.counter));
+    states
+}
+
+fn holdings_of(shard: &str, states: Vec<State>) -> Vec<Holding> {
+    let mut holdings: Vec<Holding> = Vec::new();
+    let mut before: Option<State> = None;
+    for state in states {
+        let epoch = before.as_ref().map_or(0, |before| before.epoch);
+        if let Some(before) = &before {
+            assert!(before.counter < state.counter, "{shard}: a counter grows with each write: {before:?}, {state:?}");
+            assert!(
+                before.checkpoint <= state.checkpoint,
+                "{shard}: a checkpoint never goes back: {before:?}, {state:?}"
+            );
+        }
+        if state.epoch == epoch {
+            let holding = holdings.last().expect("a row is taken before it is written otherwise");
+            assert_eq!(holding.link, state.link, "{shard}: only the holder writes: {before:?}, {state:?}");
+        } else {
+            assert!(state.epoch > epoch, "{shard}: an epoch never goes back: {before:?}, {state:?}");
+            assert_eq!(state.owner.as_ref(), Some(&state.link), "{shard}: a take names its taker: {state:?}");
+            let (link, checkpoint) = (state.link.clone(), state.checkpoint.clone());
+            holdings.push(Holding { link, taken: state.answered, checkpoint, put: BTreeSet::new(), late: 0 });
+        }
+        assert!(state.owner.as_ref().is_none_or(|owner| *owner == state.link), "{shard}: {state:?}");
+        before = Some(state);
+    }
+    holdings
+}
+
+/// Where PutRecords has stored what.
+fn acknowledged(answer: &Value) -> Vec<(String, SequenceNumber)> {
+    let entries = answer["Records"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let stored = |entry: &Value| {
+        let sequence_number = SequenceNumber::parse(entry["SequenceNumber"].as_str()?).expect("a sequence number");
+        Some((entry["ShardId"].as_str()?.to_owned(), sequence_number))
+    };
+    entries.iter().filter_map(stored).collect()
+}

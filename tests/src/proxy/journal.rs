@@ -1,0 +1,77 @@
+//! What was written through a proxy, in order.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::Value;
+
+use super::call::Call;
+use super::http::Answer;
+
+/// A call that was carried out and may have changed something.
+///
+/// Moments are counted over all links of a proxy: what was `carried` after another call had been `answered` came after
+/// it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// The link that it came over.
+    pub link: String,
+    /// Its operation.
+    pub operation: String,
+    /// The stream that it is about.
+    pub stream: Option<String>,
+    /// The table that it is about.
+    pub table: Option<String>,
+    /// When it was handed to the service.
+    pub carried: u64,
+    /// When the service had answered.
+    pub answered: u64,
+    /// The HTTP status.
+    pub status: u16,
+    /// What was asked.
+    pub request: Value,
+    /// What the service answered, whatever the worker saw of it.
+    pub answer: Value,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Journal {
+    is_kept: AtomicBool,
+    moments: AtomicU64,
+    writes: Mutex<Vec<Write>>,
+}
+
+// === impl Journal ===
+
+impl Journal {
+    pub(super) fn keep(&self) {
+        self.is_kept.store(true, SeqCst);
+    }
+
+    pub(super) fn moment(&self) -> u64 {
+        self.moments.fetch_add(1, SeqCst)
+    }
+
+    pub(super) fn note(&self, link: &str, call: &Call, carried: u64, answer: &Answer) {
+        let answered = self.moment();
+        if !self.is_kept.load(SeqCst) || !call.writes() {
+            return;
+        }
+        let write = Write {
+            link: link.to_owned(),
+            operation: call.operation.clone(),
+            stream: call.stream.clone(),
+            table: call.table.clone(),
+            carried,
+            answered,
+            status: answer.status,
+            request: call.body.clone(),
+            answer: serde_json::from_slice(&answer.body).unwrap_or_default(),
+        };
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+    }
+
+    pub(super) fn writes(&self) -> Vec<Write> {
+        self.writes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
