@@ -22,6 +22,7 @@ struct Mistake {
 const PROCESSOR: &str =
     "[processors.copy]\nstream = \"input\"\nplugin = 'PLUGIN'\nconfig = { field = \"/n\", default = \"out\" }\n";
 
+/// One of each kind, and those that need a file or a plugin. All rules of the configuration's text have tests beside it.
 const MISTAKES: &[Mistake] = &[
     Mistake { name: "syntax", text: "application = \"tests\n", line: 1, said: &["string"] },
     Mistake {
@@ -30,53 +31,9 @@ const MISTAKES: &[Mistake] = &[
         line: 3,
         said: &["renw", "renew", "expiry"],
     },
-    Mistake {
-        name: "unknown table",
-        text: "application = \"tests\"\n[lease]\n",
-        line: 2,
-        said: &["lease", "leases", "processors"],
-    },
     Mistake { name: "wrong type", text: "application = 7\n", line: 1, said: &["application", "7", "string"] },
     Mistake {
-        name: "missing key",
-        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\n",
-        line: 2,
-        said: &["plugin"],
-    },
-    Mistake { name: "missing application", text: "[log]\n", line: 0, said: &["application"] },
-    Mistake {
-        name: "application with a space",
-        text: "application = \"my tests\"\n",
-        line: 1,
-        said: &["application", "my tests", "letters"],
-    },
-    Mistake {
-        name: "expiry before renewal",
-        text: "application = \"tests\"\n[leases]\nrenew = \"10s\"\nexpiry = \"5s\"\n",
-        line: 4,
-        said: &["leases.expiry", "10s", "5s", "longer"],
-    },
-    Mistake {
-        name: "duration without a unit",
-        text: "application = \"tests\"\n[leases]\nrenew = 3\n",
-        line: 3,
-        said: &["3", "duration", "500ms"],
-    },
-    Mistake {
-        name: "unknown unit",
-        text: "application = \"tests\"\nshutdown-timeout = \"3 parsecs\"\n",
-        line: 2,
-        said: &["3 parsecs", "duration", "500ms"],
-    },
-    Mistake { name: "size", text: "application = \"tests\"\nmemory = \"much\"\n", line: 2, said: &["much", "64 MiB"] },
-    Mistake {
-        name: "no records in a batch",
-        text: "application = \"tests\"\nPROCESSORbatch = { records = 0 }\n",
-        line: 6,
-        said: &["processors.copy.batch.records", "0", "1 to 10000"],
-    },
-    Mistake {
-        name: "too many records in a batch",
+        name: "bounds",
         text: "application = \"tests\"\nPROCESSOR[processors.copy.batch]\nrecords = 10_001\n",
         line: 7,
         said: &["processors.copy.batch.records", "10001", "1 to 10000"],
@@ -84,50 +41,8 @@ const MISTAKES: &[Mistake] = &[
     Mistake {
         name: "bounds in the defaults",
         text: "application = \"tests\"\n[defaults.processor.retry]\nattempts = 0\nPROCESSOR",
-        line: 0,
-        said: &["attempts", "0 is out of bounds"],
-    },
-    Mistake {
-        name: "output twice",
-        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nstream = \"a\"\n[processors.copy.outputs.out]\nstream = \"b\"\n",
-        line: 8,
-        said: &["duplicate", "out"],
-    },
-    Mistake {
-        name: "stream name",
-        text: "application = \"tests\"\n[processors.copy]\nplugin = 'PLUGIN'\nstream = \"my stream\"\n",
-        line: 4,
-        said: &["processors.copy.stream", "my stream", "letters"],
-    },
-    Mistake {
-        name: "stream name of an output",
-        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nstream = \"a/b\"\n",
-        line: 7,
-        said: &["processors.copy.outputs.out.stream", "a/b", "letters"],
-    },
-    Mistake {
-        name: "start position",
-        text: "application = \"tests\"\n[streams.input]\nstart = \"LATEST\"\n",
         line: 3,
-        said: &["LATEST", "trim-horizon", "latest"],
-    },
-    Mistake {
-        name: "start of a shard",
-        text: "application = \"tests\"\n[streams.input.start-shards]\nshardId-000000000000 = { at = \"first\" }\n",
-        line: 3,
-        said: &["first", "digits"],
-    },
-    Mistake {
-        name: "admin address",
-        text: "application = \"tests\"\n[admin]\nlisten = \"localhost\"\nPROCESSOR",
-        line: 3,
-        said: &["admin.listen", "localhost", "127.0.0.1:9465"],
-    },
-    Mistake {
-        name: "log filter",
-        text: "application = \"tests\"\nPROCESSOR[log]\nfilter = \"loud=very\"\n",
-        line: 0,
-        said: &["loud=very", "error, warn, info"],
+        said: &["defaults.processor.retry.attempts", "0 is out of bounds"],
     },
     Mistake {
         name: "one lease table for two",
@@ -136,22 +51,16 @@ const MISTAKES: &[Mistake] = &[
         said: &["processors.other.lease-table", "tests-copy", "copy"],
     },
     Mistake {
-        name: "no processors",
-        text: "application = \"tests\"\n",
-        line: 0,
-        said: &["no processor", "[processors.NAME]"],
-    },
-    Mistake {
-        name: "nameless worker that runs once",
-        text: "application = \"tests\"\nworker-runs-once = true\nPROCESSOR",
-        line: 2,
-        said: &["worker-runs-once", "worker-id"],
-    },
-    Mistake {
         name: "plugin that is not there",
         text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \"nowhere.wasm\"\n",
-        line: 0,
-        said: &["copy", "nowhere.wasm", "plugin"],
+        line: 4,
+        said: &["processors.copy.plugin", "nowhere.wasm", "No such file", "correct the path"],
+    },
+    Mistake {
+        name: "plugin that is a folder",
+        text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \".\"\n",
+        line: 4,
+        said: &["processors.copy.plugin", "directory"],
     },
     Mistake {
         name: "plugin that is none",
@@ -239,14 +148,72 @@ async fn check_tells_what_a_good_configuration_means() {
     assert_eq!(processor["outputs"]["copies"]["stream"], "output", "{json}");
 }
 
-#[tokio::test]
-async fn a_missing_file_is_named() {
+/// Refused by both commands, with these words.
+async fn assert_unreadable(path: &Path, said: &[&str]) {
     for subcommand in ["check", "run"] {
-        let folder = TempDir::new().expect("a temporary folder");
-        let finished = with_config(subcommand, &folder.path().join("absent.toml")).await;
+        let finished = with_config(subcommand, path).await;
         assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
-        assert_says(subcommand, &finished, &["absent.toml", "--config FILE", "No such file"]);
+        assert_says(subcommand, &finished, &[&[path.to_str().expect("a path in UTF-8")], said].concat());
+        assert_eq!(finished.stdout, "");
     }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named_with_the_reason() {
+    let folder = TempDir::new().expect("a temporary folder");
+    assert_unreadable(&folder.path().join("absent.toml"), &["--config FILE", "No such file"]).await;
+    assert_unreadable(folder.path(), &["--config FILE", "Is a directory"]).await;
+    assert_unreadable(Path::new("/dev/zero"), &["--config FILE", "larger than 4 MiB"]).await;
+    let path = folder.path().join("latin-1.toml");
+    std::fs::write(&path, b"application = \"tests\"\n# Stra\xdfe\n").expect("a file");
+    assert_unreadable(&path, &["not UTF-8", "0xdf", "latin-1.toml:2:7", "save it as UTF-8"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_may_not_be_read_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("secret.toml");
+    std::fs::write(&path, Config::copy().text()).expect("a file");
+    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("a mode");
+    mode(&path, 0o000);
+    let mut child = command();
+    if std::fs::File::open(&path).is_ok() {
+        // Root may read everything: somebody else tries, with a copy of the binary that everybody can reach.
+        const NOBODY: u32 = 65_534;
+        let binary = folder.path().join("shardmill");
+        std::fs::copy(paths::binary(), &binary).expect("a copy of the binary");
+        mode(&binary, 0o755);
+        mode(folder.path(), 0o755);
+        child = tokio::process::Command::new(binary);
+        child.uid(NOBODY).gid(NOBODY).current_dir("/");
+    }
+    child.args(["check", "--config"]).arg(&path);
+    let finished = run(child).await;
+    assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
+    assert_says("check", &finished, &["secret.toml", "Permission denied", "--config FILE"]);
+}
+
+#[tokio::test]
+async fn what_may_be_a_mistake_is_told_and_not_refused() {
+    let output = "[processors.copy.outputs.back]\nstream = \"input\"\n[streams.inptu]\n";
+    let (_folder, path) = written(&format!("{}{output}", Config::copy().text()));
+    let finished = with_config("check", &path).await;
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let warnings: Vec<Value> = finished.stderr.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let told = |words: [&str; 2]| {
+        let message = |line: &&Value| {
+            let message = line["message"].as_str().unwrap_or_default();
+            line["level"] == "WARN"
+                && message.contains("shardmill.toml:")
+                && words.iter().all(|word| message.contains(word))
+        };
+        warnings.iter().filter(message).count()
+    };
+    assert_eq!(told(["processors.copy.outputs.back.stream", "round for ever"]), 1, "{}", finished.stderr);
+    assert_eq!(told(["streams.inptu", "no processor reads it"]), 1, "{}", finished.stderr);
+    assert_eq!(warnings.len(), 2, "{}", finished.stderr);
 }
 
 #[tokio::test]

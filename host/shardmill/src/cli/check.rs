@@ -10,6 +10,9 @@ use crate::{Host, config};
 pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = config::load(path)?;
     crate::telemetry::init(&config.log)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let application = config.application.clone();
     let processors: Vec<_> = config.processors.values().cloned().collect();
     let modules = Host::builder(config).load_modules().await?;

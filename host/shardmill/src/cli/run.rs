@@ -14,6 +14,9 @@ Examples:
 pub(super) async fn run(path: &Path) -> Result<(), Failure> {
     let config = config::load(path)?;
     telemetry::init(&config.log)?;
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
     let stop = signals::stop_at_signal()?;
     let host = Host::builder(config).build().await?;
     host.run(stop).await?;

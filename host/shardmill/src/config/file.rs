@@ -11,7 +11,7 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::start::ShardStart;
 
 use super::LogFormat;
-use super::units::{Size, Time};
+use super::units::{Count, Size, Time};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -78,7 +78,7 @@ pub(super) struct Leases {
     pub(super) scan: Option<Time>,
     pub(super) sync: Option<Time>,
     pub(super) write_timeout: Option<Time>,
-    pub(super) max_per_worker: Option<usize>,
+    pub(super) max_per_worker: Option<Count>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,7 +99,7 @@ macro_rules! section {
             $(pub(super) $field: Option<$type>,)*
         }
 
-        #[derive(Debug, Deserialize)]
+        #[derive(Debug, Default, Deserialize)]
         #[serde(deny_unknown_fields, rename_all = "kebab-case")]
         pub(super) struct $section {
             $($(#[$own_attribute])* pub(super) $own: $own_type,)*
@@ -122,7 +122,7 @@ section!(StreamSettings, Stream {
 } {
     start: StartPosition,
     idle: Time,
-    reads_per_second: u32,
+    reads_per_second: Count,
     bytes_per_second: Size,
     decoder: Decoder,
 });
@@ -165,14 +165,14 @@ macro_rules! table {
     };
 }
 
-table!(Batch { records: usize, bytes: Size, wait: Time });
-table!(Retry { attempts: u32, backoff: Time, max_backoff: Time });
+table!(Batch { records: Count, bytes: Size, wait: Time });
+table!(Retry { attempts: Count, backoff: Time, max_backoff: Time });
 table!(Limits {
     memory: Size,
     batch_timeout: Time,
     start_timeout: Time,
     outcome: Size,
-    instances: usize,
-    log_lines_per_second: u32,
+    instances: Count,
+    log_lines_per_second: Count,
 });
 table!(Grants { clocks: bool, random: bool });

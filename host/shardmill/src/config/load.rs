@@ -1,13 +1,19 @@
 //! Reads a configuration and says what is wrong with it.
 
+use std::fs::File as OpenFile;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
 
-use super::Config;
+use super::check::Wrong;
 use super::file::File;
-use super::report::{Mistake, span_of};
-use super::resolve;
+use super::report::{Mistake, line_of, place_of};
+use super::warnings::{self, Warning};
+use super::{Config, resolve};
+
+/// No configuration is as large as this; a device is.
+const MAX_BYTES: u64 = 4 << 20;
 
 /// Why a configuration cannot be used.
 #[derive(Debug, thiserror::Error, Diagnostic)]
@@ -19,7 +25,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// Something in it is wrong.
     #[error(transparent)]
@@ -27,24 +33,73 @@ pub enum Error {
     Mistake(Box<Mistake>),
 }
 
-/// Reads and checks a file. Paths in it are relative to its folder.
+/// Reads and checks a file, and sees whether the plugins that it names can be read. Paths in it are relative to its
+/// folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let source = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    parse(&path.display().to_string(), &source, path.parent().unwrap_or(Path::new("")))
+    let name = path.display().to_string();
+    let source = read(path, &name)?;
+    let config = parse(&name, &source, path.parent().unwrap_or(Path::new("")))?;
+    for processor in config.processors.values() {
+        readable(&processor.plugin).map_err(|error| {
+            let wrong = Wrong {
+                path: ["processors", &processor.name, "plugin"].map(str::to_owned).into(),
+                message: format!("the plugin {} cannot be read: {error}", processor.plugin.display()),
+                help: Some("build it, or correct the path, which is relative to this file's folder".to_owned()),
+            };
+            mistake(&name, &source, wrong)
+        })?;
+    }
+    Ok(config)
 }
 
 /// Checks a configuration's text. `name` stands for the file in errors; paths in it are relative to `folder`.
 pub fn parse(name: &str, source: &str, folder: &Path) -> Result<Config, Error> {
-    let mistake = |span, message, label: &str, help| {
-        Error::Mistake(Box::new(Mistake::at(name, source, span, message, label, help)))
-    };
     let file: File = toml::from_str(source).map_err(|error| {
         let message = error.message().to_owned();
-        mistake(error.span().unwrap_or(0..0), message, "here", None)
+        let span = error.span().unwrap_or(0..0);
+        Error::Mistake(Box::new(Mistake::at(name, source, span, message, "here", None)))
     })?;
-    resolve::resolve(file, folder).map_err(|wrong| {
-        let path: Vec<&str> = wrong.path.iter().map(String::as_str).collect();
-        let message = format!("{}: {}", wrong.path.join("."), wrong.message);
-        mistake(span_of(source, &path), message, "here", wrong.help)
+    let mut warnings = warnings::unused_streams(&file);
+    let mut config = resolve::resolve(file, folder).map_err(|wrong| mistake(name, source, wrong))?;
+    warnings.extend(warnings::loops(&config));
+    config.warnings = warnings.into_iter().map(|warning| told(name, source, &warning)).collect();
+    Ok(config)
+}
+
+fn mistake(name: &str, source: &str, wrong: Wrong) -> Error {
+    let place = place_of(source, &wrong.path);
+    let message = format!("{}: {}", place.key, wrong.message);
+    Error::Mistake(Box::new(Mistake::at(name, source, place.span, message, "here", wrong.help)))
+}
+
+fn told(name: &str, source: &str, warning: &Warning) -> String {
+    let place = place_of(source, &warning.path);
+    format!("{name}:{}: {}: {}", line_of(source, &place.span), place.key, warning.message)
+}
+
+fn read(path: &Path, name: &str) -> Result<String, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    let file = OpenFile::open(path).map_err(failed)?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(failed(io::Error::new(io::ErrorKind::FileTooLarge, "it is larger than 4 MiB")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let start = error.utf8_error().valid_up_to();
+        let bytes = error.into_bytes();
+        let text = String::from_utf8_lossy(&bytes);
+        let end = start + char::REPLACEMENT_CHARACTER.len_utf8();
+        let message = format!("it is not UTF-8: the byte 0x{:02x} cannot stand here", bytes[start]);
+        let help = Some("save it as UTF-8".to_owned());
+        Error::Mistake(Box::new(Mistake::at(name, &text, start..end, message, "here", help)))
     })
+}
+
+/// Whether a plugin's file can be read: what is in it is judged when it is loaded.
+fn readable(path: &Path) -> io::Result<()> {
+    match OpenFile::open(path)?.metadata()?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => Ok(()),
+    }
 }

@@ -1,9 +1,10 @@
-//! The configuration: what a user writes (`file`), what it means with every default filled in (this file), and how
-//! mistakes are shown (`load`, `report`).
+//! The configuration: what a user writes (`file`), what it means with every default filled in (this file), what it must
+//! be (`check`, `resolve`), what is odd about it (`warnings`), and how mistakes are shown (`load`, `report`).
 //!
 //! A setting of a named stream, processor or output takes the place of the one in `defaults`, which takes the place
 //! of the built-in one.
 
+mod check;
 mod file;
 mod load;
 mod report;
@@ -11,6 +12,7 @@ mod resolve;
 #[cfg(test)]
 mod tests;
 mod units;
+mod warnings;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -50,6 +52,8 @@ pub struct Config {
     pub cache_dir: Option<PathBuf>,
     /// The processors by name.
     pub processors: BTreeMap<String, Processor>,
+    /// What may be a mistake, a sentence for each with its file, line and key.
+    pub warnings: Vec<String>,
 }
 
 /// How AWS is reached. What is not set comes from the AWS SDK's own environment variables and profiles.

@@ -1,0 +1,265 @@
+//! Mistakes of an operator, a line each. Those that need a file, a plugin or a service are in the end-to-end tests.
+
+use super::*;
+
+/// A name; a configuration that is wrong, where `MINIMAL` stands for one that is not; the line of the mistake, 0 for none;
+/// and what has to be said.
+type Mistake = (&'static str, &'static str, usize, &'static [&'static str]);
+
+const MISTAKES: &[Mistake] = &[
+    // === TOML ===
+    ("nothing at all", "", 0, &["application"]),
+    ("a text without an end", "application = \"app\nMINIMAL", 1, &["string"]),
+    ("a value that is missing", "application = ", 1, &[]),
+    ("a key without a value", "application\n", 1, &[]),
+    ("a table without an end", "application = \"app\"\n[streams.in\n", 2, &[]),
+    ("a NUL", "application = \"a\0pp\"\n", 1, &[]),
+    ("a key twice", "MINIMALplugin = \"q.wasm\"\n", 5, &["duplicate", "plugin"]),
+    ("a table twice", "MINIMAL[processors.p]\n", 5, &["duplicate", "p"]),
+    ("an output twice", "MINIMALOUTPUT[processors.p.outputs.out]\nstream = \"b\"\n", 7, &["duplicate", "out"]),
+    ("a processor twice", "MINIMAL[streams.s]\n[processors.p]\n", 6, &["duplicate", "p"]),
+    // === keys ===
+    ("an unknown key", "MINIMAL[leases]\nrenw = \"3s\"\n", 6, &["renw", "renew", "expiry"]),
+    ("an unknown table", "application = \"app\"\n[lease]\n", 2, &["lease", "leases", "processors"]),
+    ("an unknown key of a processor", "MINIMALbtach = 1\n", 5, &["btach", "batch", "retry"]),
+    ("an unknown key of a batch", "MINIMALbatch = { recrods = 1 }\n", 5, &["recrods", "records", "bytes", "wait"]),
+    ("an unknown key of an output", "MINIMALOUTPUTorder = \"key\"\n", 7, &["order", "ordering", "aggregate"]),
+    ("an unknown key of a stream", "MINIMAL[streams.in]\nidel = \"1s\"\n", 6, &["idel", "idle", "start"]),
+    ("an unknown key of the defaults", "MINIMAL[defaults.processors]\n", 5, &["processors", "processor", "output"]),
+    ("a key of Kinesis in [aws]", "MINIMAL[aws]\nendpoint = \"http://x\"\n", 6, &["endpoint", "kinesis-endpoint"]),
+    ("no application", "[processors.p]\nstream = \"in\"\nplugin = \"p.wasm\"\n", 0, &["application"]),
+    ("no stream", "application = \"app\"\n[processors.p]\nplugin = \"p.wasm\"\n", 2, &["stream"]),
+    ("no plugin", "application = \"app\"\n[processors.p]\nstream = \"in\"\n", 2, &["plugin"]),
+    ("an output without a stream", "MINIMAL[processors.p.outputs.out]\n", 5, &["stream"]),
+    ("no processors", "application = \"app\"\n", 0, &["no processor", "[processors.NAME]"]),
+    // === types ===
+    ("a number for a text", "application = 7\n", 1, &["application", "7", "string"]),
+    ("a text for a number", "MINIMALbatch = { records = \"many\" }\n", 5, &["many", "whole number"]),
+    ("a fraction", "MINIMALbatch = { records = 1.5 }\n", 5, &["1.5", "whole number"]),
+    ("a number for a duration", "MINIMALcheckpoint-interval = 5\n", 5, &["5", "duration", "unit", "500ms"]),
+    ("an unknown decoder", "MINIMAL[streams.in]\ndecoder = \"fast\"\n", 6, &["fast", "json", "cbor", "sdk"]),
+    ("an unknown unit", "shutdown-timeout = \"3 parsecs\"\nMINIMAL", 1, &["3 parsecs", "duration", "500ms"]),
+    ("a word for a duration", "MINIMALcheckpoint-interval = \"soon\"\n", 5, &["soon", "500ms"]),
+    ("a word for a size", "memory = \"much\"\nMINIMAL", 1, &["much", "64 MiB"]),
+    ("a word for a truth", "MINIMALgrants = { clocks = \"yes\" }\n", 5, &["yes", "boolean"]),
+    ("a text for a table", "MINIMALbatch = \"large\"\n", 5, &["large"]),
+    ("a list of processors", "application = \"app\"\nprocessors = [\"p\"]\n", 2, &["map"]),
+    ("an ordering", "MINIMALOUTPUTordering = \"strict\"\n", 7, &["strict", "key", "none"]),
+    ("an answer to records out of range", "MINIMALout-of-range = \"skip\"\n", 5, &["skip", "deliver", "drop"]),
+    ("a form of the log", "MINIMAL[log]\nformat = \"xml\"\n", 6, &["xml", "human", "json"]),
+    ("a start position", "MINIMAL[streams.in]\nstart = \"LATEST\"\n", 6, &["LATEST", "trim-horizon", "latest"]),
+    ("a start in seconds", "MINIMAL[streams.in]\nstart = 1790000000\n", 6, &["1790000000", "1000"]),
+    ("a start before 1970", "MINIMAL[streams.in]\nstart = -1\n", 6, &["-1", "1970"]),
+    ("a shard's start", "MINIMAL[streams.in.start-shards]\ns = { at = \"first\" }\n", 6, &["first", "digits"]),
+    ("a shard's start twice", "MINIMAL[streams.in.start-shards]\ns = { at = \"1\", after = \"1\" }\n", 6, &["at"]),
+    // === names ===
+    ("an empty application", "application = \"\"\n", 1, &["application", "``", "letters"]),
+    ("an application with a space", "application = \"my app\"\n", 1, &["application", "my app", "letters"]),
+    ("an application in two lines", "application = \"a\\nb\"\n", 1, &["application", "a\\nb", "letters"]),
+    ("an empty processor", "application = \"a\"\n[processors.\"\"]\nstream = \"s\"\nplugin = \"p\"\n", 2, &["letters"]),
+    (
+        "a processor with a slash",
+        "application = \"a\"\n[processors.\"a/b\"]\nstream = \"s\"\nplugin = \"p\"\n",
+        2,
+        &["a/b"],
+    ),
+    ("an empty output", "MINIMAL[processors.p.outputs.\"\"]\nstream = \"x\"\n", 5, &["letters"]),
+    ("an output with a space", "MINIMAL[processors.p.outputs.\"a b\"]\nstream = \"x\"\n", 5, &["a b", "letters"]),
+    (
+        "an empty stream",
+        "MINIMAL[processors.q]\nstream = \"\"\nplugin = \"p\"\n",
+        6,
+        &["processors.q.stream", "1 to 128"],
+    ),
+    ("a stream with a space", "MINIMALOUTPUT[streams.\"my stream\"]\n", 7, &["my stream", "letters"]),
+    ("a stream's empty name", "MINIMAL[streams.in]\nname = \"\"\n", 6, &["streams.in.name", "1 to 128"]),
+    ("a stream's name", "MINIMAL[streams.unused]\nname = \"a:b\"\n", 6, &["streams.unused.name", "a:b"]),
+    ("a stream without a name", "MINIMAL[streams.\"\"]\nname = \"x\"\n", 5, &["empty"]),
+    ("an ARN", "MINIMAL[streams.in]\nname = \"arn:aws:kinesis:us-east-1:1:stream/a\"\n", 6, &["arn:aws", "letters"]),
+    (
+        "the stream of an output",
+        "MINIMAL[processors.p.outputs.out]\nstream = \"a/b\"\n",
+        6,
+        &["outputs.out.stream", "a/b"],
+    ),
+    ("a shard's name", "MINIMAL[streams.in.start-shards]\n\"a b\" = { at = \"1\" }\n", 6, &["start-shards", "a b"]),
+    ("a table's name", "MINIMALlease-table = \"a b\"\n", 5, &["processors.p.lease-table", "a b", "3 to 245"]),
+    ("a table of two letters", "MINIMALlease-table = \"ab\"\n", 5, &["lease-table", "ab", "3 to 245"]),
+    ("an empty table", "MINIMALlease-table = \"\"\n", 5, &["lease-table", "3 to 245"]),
+    (
+        "an empty plugin",
+        "MINIMAL[processors.q]\nstream = \"s\"\nplugin = \"\"\n",
+        7,
+        &["processors.q.plugin", "no file"],
+    ),
+    ("an empty worker", "worker-id = \"\"\nMINIMAL", 1, &["worker-id", "empty"]),
+    ("a worker in two lines", "worker-id = \"a\\nb\"\nMINIMAL", 1, &["worker-id", "a\\nb"]),
+    ("an empty region", "MINIMAL[aws]\nregion = \"\"\n", 6, &["aws.region", "empty"]),
+    ("an empty profile", "MINIMAL[aws]\nprofile = \" \"\n", 6, &["aws.profile", "empty"]),
+    ("an empty folder", "cache-dir = \"\"\nMINIMAL", 1, &["cache-dir", "folder"]),
+    ("a folder that is true", "cache-dir = true\nMINIMAL", 1, &["cache-dir", "folder", "false"]),
+    ("a folder that is a number", "cache-dir = 7\nMINIMAL", 1, &["folder", "false"]),
+    // === addresses ===
+    ("no port", "MINIMAL[admin]\nlisten = \"localhost\"\n", 6, &["admin.listen", "localhost", "127.0.0.1:9465"]),
+    ("a port alone", "MINIMAL[admin]\nlisten = \"9465\"\n", 6, &["admin.listen", "9465", "[::1]:9465"]),
+    ("a port that is none", "MINIMAL[admin]\nlisten = \"127.0.0.1:65536\"\n", 6, &["admin.listen", "65536"]),
+    ("a wrong address of nobody", "MINIMAL[admin]\nenabled = false\nlisten = \"x\"\n", 7, &["admin.listen", "x"]),
+    (
+        "an endpoint without http",
+        "MINIMAL[aws]\nkinesis-endpoint = \"localhost:4566\"\n",
+        6,
+        &["kinesis-endpoint", "http://"],
+    ),
+    ("an endpoint of files", "MINIMAL[aws]\ndynamodb-endpoint = \"file:///x\"\n", 6, &["dynamodb-endpoint", "http://"]),
+    ("an empty endpoint", "MINIMAL[aws]\nkinesis-endpoint = \"\"\n", 6, &["kinesis-endpoint", "http://"]),
+    ("an endpoint's port", "MINIMAL[aws]\nkinesis-endpoint = \"http://h:70000\"\n", 6, &["http://h:70000"]),
+    ("a log filter", "MINIMAL[log]\nfilter = \"loud=very\"\n", 6, &["log.filter", "loud=very", "error, warn, info"]),
+    // === what does not go together ===
+    (
+        "an expiry before the renewal",
+        "MINIMAL[leases]\nrenew = \"10s\"\nexpiry = \"5s\"\n",
+        7,
+        &["leases.expiry", "10s", "5s", "longer"],
+    ),
+    ("an expiry at the renewal", "MINIMAL[leases]\nrenew = \"10s\"\nexpiry = \"10s\"\n", 7, &["leases.expiry", "10s"]),
+    (
+        "an expiry before the last write is over",
+        "MINIMAL[leases]\nrenew = \"3s\"\nexpiry = \"5s\"\nwrite-timeout = \"2s\"\n",
+        7,
+        &["leases.expiry", "3s", "2s", "longer"],
+    ),
+    ("an expiry of nothing", "MINIMAL[leases]\nexpiry = \"0s\"\n", 6, &["leases.expiry", "0s", "50ms to 1h"]),
+    (
+        "a longest wait below the shortest",
+        "MINIMALretry = { backoff = \"5s\", max-backoff = \"1s\" }\n",
+        5,
+        &["processors.p.retry.max-backoff", "1s is out of bounds: 5s to 1h", "backoff"],
+    ),
+    (
+        "one lease table for two",
+        "MINIMAL[processors.q]\nstream = \"in\"\nplugin = \"q.wasm\"\nlease-table = \"app-p\"\n",
+        8,
+        &["processors.q.lease-table", "app-p", "processor `p`"],
+    ),
+    (
+        "one lease table by their names",
+        "application = \"a-b\"\nTWO[processors.q]\nstream = \"in\"\nplugin = \"q.wasm\"\nlease-table = \"a-b-p\"\n",
+        8,
+        &["a-b-p", "processor `p`"],
+    ),
+    (
+        "a lease table that is beside another",
+        "MINIMAL[processors.q]\nstream = \"in\"\nplugin = \"q.wasm\"\nlease-table = \"app-p-shardmill\"\n",
+        8,
+        &["processors.q.lease-table", "app-p-shardmill", "beside", "processor `p`"],
+    ),
+    (
+        "a processor whose table is beside another",
+        "MINIMAL[processors.p-shardmill]\nstream = \"in\"\nplugin = \"q.wasm\"\n",
+        5,
+        &["app-p-shardmill", "processor `p`"],
+    ),
+    ("a nameless worker that runs once", "worker-runs-once = true\nMINIMAL", 1, &["worker-runs-once", "worker-id"]),
+    // === the defaults ===
+    (
+        "bounds in the defaults",
+        "MINIMAL[defaults.processor.retry]\nattempts = 0\n",
+        6,
+        &["defaults.processor.retry.attempts", "0 is out of bounds", "1 to 1000000"],
+    ),
+    (
+        "bounds in the defaults of streams",
+        "MINIMAL[defaults.stream]\nidle = \"1ms\"\n",
+        6,
+        &["defaults.stream.idle", "1ms", "200ms to 5m"],
+    ),
+    (
+        "bounds in a section beside good defaults",
+        "MINIMAL[processors.p.retry]\nattempts = 0\n[defaults.processor.retry]\nattempts = 5\n",
+        6,
+        &["processors.p.retry.attempts", "0 is out of bounds"],
+    ),
+    (
+        "bounds in a stream that nobody uses",
+        "MINIMAL[streams.x]\nidle = \"0s\"\n",
+        6,
+        &["streams.x.idle", "200ms to 5m"],
+    ),
+];
+
+/// Lines 1 to 4.
+const MINIMAL: &str = "application = \"app\"\n[processors.p]\nstream = \"in\"\nplugin = \"p.wasm\"\n";
+const OUTPUT: &str = "[processors.p.outputs.out]\nstream = \"out\"\n";
+
+fn text(written: &str) -> String {
+    let processor = MINIMAL.split_once('\n').map_or("", |(_, processor)| processor);
+    written.replace("MINIMAL", MINIMAL).replace("TWO", processor).replace("OUTPUT", OUTPUT)
+}
+
+#[test]
+fn each_mistake_names_the_file_the_line_the_key_and_what_is_allowed() {
+    for (name, written, line, said) in MISTAKES {
+        let shown = bad(&text(written));
+        let place = if *line > 0 { format!("test.toml:{line}:") } else { "test.toml".to_owned() };
+        for part in said.iter().copied().chain([place.as_str()]) {
+            assert!(shown.contains(part), "{name}: `{part}` is missing in:\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn the_longest_names_that_the_services_take_are_taken_and_longer_ones_are_not() {
+    let application = |length: usize| MINIMAL.replace("\"app\"", &format!("\"{}\"", "a".repeat(length)));
+    assert_eq!(good(&application(100)).processors["p"].lease_table.len(), 102);
+    bad(&application(101));
+    let processor = |length: usize| MINIMAL.replace(".p]", &format!(".{}]", "p".repeat(length)));
+    good(&processor(100));
+    bad(&processor(101));
+    let stream = |length: usize| MINIMAL.replace("\"in\"", &format!("\"{}\"", "s".repeat(length)));
+    good(&stream(128));
+    bad(&stream(129));
+    // With the ten characters of `-shardmill` the table beside it has 255.
+    let table = |length: usize| format!("{MINIMAL}lease-table = \"{}\"\n", "t".repeat(length));
+    for length in [3, 245] {
+        good(&table(length));
+    }
+    for length in [2, 246] {
+        bad(&table(length));
+    }
+    let worker = |length: usize| format!("worker-id = \"{}\"\n{MINIMAL}", "w".repeat(length));
+    good(&worker(2048));
+    bad(&worker(2049));
+}
+
+#[test]
+fn a_name_of_another_language_is_shown_as_it_is_and_cut_where_it_is_long() {
+    let shown = bad("application = \"пример\"\n");
+    assert!(shown.contains("`пример`"), "{shown}");
+    let long = bad(&format!("application = \"{}\"\n", "x".repeat(10_000)));
+    assert!(long.contains('…'), "{long}");
+}
+
+#[test]
+fn no_depth_of_nesting_breaks_the_reader() {
+    for (open, close) in [("[", "]"), ("{ a = ", " }")] {
+        let nested = format!("{MINIMAL}config = {{ deep = {}1{} }}\n", open.repeat(20_000), close.repeat(20_000));
+        bad(&nested);
+    }
+    let dotted = format!("{MINIMAL}config = {{ {}a = 1 }}\n", "a.".repeat(20_000));
+    let _good_or_bad = parse("test.toml", &dotted, Path::new(""));
+}
+
+#[test]
+fn endpoints_of_all_forms_are_taken() {
+    for endpoint in
+        ["http://127.0.0.1:4566", "https://kinesis.eu-west-1.amazonaws.com", "http://[::1]:80", "http://[::1]"]
+    {
+        let config = good(&format!("{MINIMAL}[aws]\nkinesis-endpoint = {endpoint:?}\n"));
+        assert_eq!(config.aws.kinesis_endpoint.as_deref(), Some(endpoint));
+    }
+}
+
+#[test]
+fn leases_that_are_renewed_in_time_are_taken() {
+    good(&format!("{MINIMAL}[leases]\nrenew = \"300ms\"\nexpiry = \"1s\"\n"));
+}

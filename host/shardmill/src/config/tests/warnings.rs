@@ -1,0 +1,60 @@
+use super::*;
+
+fn warnings(source: &str) -> Vec<String> {
+    good(source).warnings
+}
+
+const SMALL: &str = "application = \"app\"\n[processors.p]\nstream = \"a\"\nplugin = \"p.wasm\"\n";
+
+fn processor(name: &str, reads: &str, sends: &[&str]) -> String {
+    use std::fmt::Write as _;
+    let mut text = format!("[processors.{name}]\nstream = \"{reads}\"\nplugin = \"p.wasm\"\n");
+    for stream in sends {
+        writeln!(text, "[processors.{name}.outputs.to-{stream}]\nstream = \"{stream}\"").unwrap();
+    }
+    text
+}
+
+fn application(processors: &[(&str, &str, &[&str])]) -> String {
+    let processors = processors.iter().map(|(name, reads, sends)| processor(name, reads, sends));
+    ["application = \"app\"\n".to_owned()].into_iter().chain(processors).collect()
+}
+
+#[test]
+fn nothing_is_said_where_nothing_is_odd() {
+    assert_eq!(warnings(MINIMAL), [""; 0]);
+    let straight = application(&[("p", "a", &["b", "c"]), ("q", "b", &["c", "d"]), ("r", "c", &["d"])]);
+    assert_eq!(warnings(&straight), [""; 0]);
+    let used = format!("{SMALL}[processors.p.outputs.out]\nstream = \"b\"\n[streams.a]\n[streams.b]\n");
+    assert_eq!(warnings(&used), [""; 0]);
+}
+
+#[test]
+fn a_stream_that_nobody_uses_is_named_with_what_may_have_been_meant() {
+    let [warning] = &warnings(&format!("{SMALL}[streams.aa]\nname = \"a-production\"\n"))[..] else { panic!() };
+    for part in ["test.toml:5:", "streams.aa", "no processor reads it", "`a`"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+}
+
+#[test]
+fn an_output_to_the_stream_that_is_read_is_named() {
+    let [warning] = &warnings(&application(&[("p", "a", &["b", "a"])]))[..] else { panic!() };
+    for part in ["test.toml:8:", "processors.p.outputs.to-a.stream", "round for ever"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+    // By the stream's name in Kinesis.
+    let renamed = format!("{SMALL}[processors.p.outputs.out]\nstream = \"b\"\n[streams.b]\nname = \"a\"\n");
+    assert_eq!(warnings(&renamed).len(), 1);
+}
+
+#[test]
+fn a_loop_over_several_processors_is_named_once() {
+    let circle = application(&[("p", "a", &["b"]), ("q", "b", &["c", "x"]), ("r", "c", &["a", "y"])]);
+    let [warning] = &warnings(&circle)[..] else { panic!("{:?}", warnings(&circle)) };
+    for part in ["processors.p.outputs.to-b.stream", "`q`, `r`"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+    let two = application(&[("p", "a", &["b"]), ("q", "b", &["a"]), ("r", "c", &["c"])]);
+    assert_eq!(warnings(&two).len(), 2);
+}

@@ -1,0 +1,88 @@
+//! What may be meant, and may be a mistake: it is told, and not refused.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::file::File;
+use super::{Config, Processor};
+
+/// Something to look at, and the key that it is about.
+#[derive(Debug)]
+pub(super) struct Warning {
+    pub(super) path: Vec<String>,
+    pub(super) message: String,
+}
+
+fn warning(path: &[&str], message: String) -> Warning {
+    Warning { path: path.iter().map(|key| (*key).to_owned()).collect(), message }
+}
+
+/// Definitions that nobody uses: most often a name was misspelt where it should have been used, and a processor then
+/// reads the stream of that name.
+pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
+    let processors = file.processors.values();
+    let used: BTreeSet<&str> = processors
+        .flat_map(|processor| {
+            let outputs = processor.outputs.values().map(|output| output.stream.as_str());
+            outputs.chain([processor.stream.as_str()])
+        })
+        .collect();
+    let is_unused = |name: &&String| !used.contains(name.as_str());
+    let undefined: Vec<&str> = used.iter().copied().filter(|name| !file.streams.contains_key(*name)).collect();
+    let elsewhere = match undefined.as_slice() {
+        [] => String::new(),
+        names => format!(" (streams that are used and not defined here: `{}`)", names.join("`, `")),
+    };
+    let unused = file.streams.keys().filter(is_unused);
+    let each = unused.map(|name| {
+        let message = format!("no processor reads it and no output goes to it{elsewhere}");
+        warning(&["streams", name], message)
+    });
+    each.collect()
+}
+
+/// Outputs that come back to the processor that sent them, by itself or by way of others. A guest may end such a loop, by
+/// counting or by a mark in its records; one that does not multiplies its records for ever.
+pub(super) fn loops(config: &Config) -> Vec<Warning> {
+    let mut told: BTreeSet<BTreeSet<&str>> = BTreeSet::new();
+    let mut warnings = Vec::new();
+    for (name, processor) in &config.processors {
+        for (output, target) in &processor.outputs {
+            let Some(way) = way_back(config, &target.stream, processor) else { continue };
+            let members = way.iter().copied().chain([name.as_str()]).collect();
+            // A loop of three is found three times.
+            if way.is_empty() || told.insert(members) {
+                let message = match way.as_slice() {
+                    [] => "it goes to the stream that the processor reads".to_owned(),
+                    way => {
+                        let stream = &target.stream;
+                        format!("it goes to `{stream}`, and comes back by way of `{}`", way.join("`, `"))
+                    }
+                };
+                let message = format!("{message}: records go round for ever unless the plugin ends it");
+                warnings.push(warning(&["processors", name, "outputs", output, "stream"], message));
+            }
+        }
+    }
+    warnings
+}
+
+/// The processors through which what is in a stream comes to the one that a processor reads; empty if it is that stream.
+fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec<&'a str>> {
+    let mut ways: BTreeMap<&str, Vec<&str>> = BTreeMap::from([(from, Vec::new())]);
+    let mut next = vec![from];
+    while let Some(stream) = next.pop() {
+        let way = ways[stream].clone();
+        if stream == to.stream.name {
+            return Some(way);
+        }
+        for (name, processor) in config.processors.iter().filter(|(_, processor)| processor.stream.name == stream) {
+            for output in processor.outputs.values() {
+                if !ways.contains_key(output.stream.as_str()) {
+                    ways.insert(&output.stream, way.iter().copied().chain([name.as_str()]).collect());
+                    next.push(&output.stream);
+                }
+            }
+        }
+    }
+    None
+}
