@@ -95,6 +95,11 @@ impl Process {
         String::from_utf8_lossy(&std::fs::read(&self.stderr).expect("a child's standard error")).into_owned()
     }
 
+    /// Its id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
     /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("a child can be waited for")

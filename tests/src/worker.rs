@@ -129,6 +129,16 @@ impl Worker {
         self.process.stderr()
     }
 
+    /// Its exit status, if it has ended.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.process.ended()
+    }
+
+    /// The process's id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Waits until it ends by itself.
     pub async fn wait(&mut self, limit: Duration) -> ExitStatus {
         self.process.wait(limit).await

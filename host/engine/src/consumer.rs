@@ -72,6 +72,9 @@ pub enum Error {
     /// The lease options do not go together.
     #[error(transparent)]
     LeaseOptions(#[from] shardmill_lease::InvalidOptions),
+    /// Another process uses this worker's id.
+    #[error(transparent)]
+    Twin(shardmill_lease::Twin),
     /// The lease table belongs to another stream.
     #[error(
         "the lease table {table} holds the checkpoints of another stream: {stored_arn} created at {stored_created_at}, while {arn} was created at {created_at} (milliseconds since 1970); if the stream was deleted and created again, use another table (`lease-table`), or delete {table} and {table}-shardmill"
@@ -88,6 +91,17 @@ pub enum Error {
         /// When that was created.
         created_at: u64,
     },
+}
+
+// === impl Error ===
+
+impl From<shardmill_lease::RunError> for Error {
+    fn from(error: shardmill_lease::RunError) -> Self {
+        match error {
+            shardmill_lease::RunError::Store(error) => Self::Store(error),
+            shardmill_lease::RunError::Twin(twin) => Self::Twin(twin),
+        }
+    }
 }
 
 // === impl Consumer ===

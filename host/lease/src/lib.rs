@@ -17,13 +17,15 @@ pub mod observer;
 mod options;
 mod recorder;
 pub mod store;
+mod twin;
 mod writer;
 
 pub use clock::{Clock, Moment, SystemClock, TokioClock};
-pub use coordinator::{Coordinator, Event, Handle, ShardSource};
+pub use coordinator::{Coordinator, Event, Handle, RunError, ShardSource};
 pub use fence::{Fence, Lost};
 pub use held::HeldLease;
 pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
 pub use metrics::Metrics;
 pub use options::{Invalid as InvalidOptions, Options};
+pub use twin::Twin;
 pub use writer::Error;

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::options::{Invalid, Options};
 use crate::recorder::Recorder;
 use crate::store::{self, Store};
+use crate::twin::Twin;
 use crate::writer::{Surroundings, Writer};
 use crate::{Clock, Lease, LeaseKey};
 
@@ -43,6 +44,17 @@ const JITTER: f64 = 0.25;
 pub enum Event {
     /// A lease was taken: run its shard.
     Held(HeldLease),
+}
+
+/// Why a worker's leases are not run any more.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The table cannot be used.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// Another process has this worker's id.
+    #[error(transparent)]
+    Twin(#[from] Twin),
 }
 
 /// Runs a worker's leases. See [`Coordinator::run`].
@@ -64,6 +76,8 @@ pub struct Coordinator {
     draining: CancellationToken,
     /// Whether any lease was ever held: then what fails has worked before, and may again.
     has_held: bool,
+    /// The process that makes this one stop.
+    twin: Option<Twin>,
     scan_fails: bool,
     take_fails: bool,
     sync_fails: bool,
@@ -141,6 +155,7 @@ impl Coordinator {
             memory: Memory::default(),
             draining: CancellationToken::new(),
             has_held: false,
+            twin: None,
             scan_fails: false,
             take_fails: false,
             sync_fails: false,
@@ -160,9 +175,11 @@ impl Coordinator {
     /// deadlines. The tables must be there ([`Store::ensure`]).
     ///
     /// # Errors
-    /// If the first scan, the first new leases or the first takes show that the table cannot be used with these
-    /// credentials. Once that has worked, a store that fails is asked again for as long as it takes.
-    pub async fn run(mut self, drain: CancellationToken) -> Result<(), store::Error> {
+    /// [`RunError::Store`] if the first scan, the first new leases or the first takes show that the table cannot be used
+    /// with these credentials; once that has worked, a store that fails is asked again for as long as it takes.
+    /// [`RunError::Twin`], once every lease is let go, if another process uses the worker's id and has the better right
+    /// to go on.
+    pub async fn run(mut self, drain: CancellationToken) -> Result<(), RunError> {
         // Leases see the end at once, also while the loop is busy.
         self.draining = drain.child_token();
         let mut next_scan = Instant::now();
@@ -172,7 +189,7 @@ impl Coordinator {
             if is_draining {
                 self.syncs.abort_all();
                 if self.keepers.is_empty() {
-                    return Ok(());
+                    return self.twin.map_or(Ok(()), |twin| Err(twin.into()));
                 }
             }
             tokio::select! {

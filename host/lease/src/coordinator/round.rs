@@ -13,6 +13,7 @@ use crate::assignment::{Candidate, Choice, Standing, View};
 use crate::fence::Lost;
 use crate::observer::Observer;
 use crate::store::{Error, InvalidRow, Listing};
+use crate::twin::{Verdict, Watch};
 use crate::writer::Writer;
 use crate::{Lease, LeaseEpoch, LeaseKey, Moment};
 
@@ -25,6 +26,10 @@ pub(super) struct Memory {
     observer: Observer,
     /// The epochs of leases that this process took, or tried to take without learning whether it did.
     epochs: HashMap<LeaseKey, HashSet<LeaseEpoch>>,
+    /// The epochs of leases under this worker's id when it first looked: what an earlier run left.
+    left_behind: Option<HashMap<LeaseKey, LeaseEpoch>>,
+    /// Leases under this worker's id that are another process's.
+    twins: Watch,
     /// Until when this worker leaves leases alone that it let go.
     barred: HashMap<LeaseKey, Moment>,
     /// Broken rows that were reported.
@@ -48,6 +53,10 @@ impl Memory {
     /// This worker leaves a lease to others until then.
     pub(super) fn let_go(&mut self, key: LeaseKey, until: Moment) {
         self.barred.insert(key, until);
+    }
+
+    fn has_tried(&self, lease: &Lease) -> bool {
+        has_tried(&self.epochs, lease)
     }
 
     fn tried(&mut self, key: &LeaseKey, epochs: impl IntoIterator<Item = LeaseEpoch>) {
@@ -101,6 +110,7 @@ impl Coordinator {
         self.memory.report(&listing.invalid, &self.options.application);
         self.memory.observe(now, &listing);
         self.trip_passed(&listing.leases);
+        self.look_for_twins(&listing.leases, now);
         let (candidates, is_unconfirmed) = self.candidates(&listing, now);
         let view = View {
             me: &self.options.worker,
@@ -183,11 +193,40 @@ impl Coordinator {
         standing
     }
 
-    /// Whether a lease that is this worker's in the table can be taken back at once: this process took it, or no other
-    /// can have.
+    /// Whether a lease that is this worker's in the table can be taken back at once: this process took it, or an
+    /// earlier run left it that cannot be alive. What another process takes under this id later is left to it, or the two
+    /// would take it back and forth.
     fn may_reclaim(&self, lease: &Lease) -> bool {
-        let tried = self.memory.epochs.get(&lease.key);
-        self.options.worker_runs_once || tried.is_some_and(|epochs| epochs.contains(&lease.epoch))
+        let is_left = || {
+            let left = self.memory.left_behind.as_ref().and_then(|left| left.get(&lease.key));
+            left == Some(&lease.epoch)
+        };
+        self.memory.has_tried(lease) || (self.options.worker_runs_once && is_left())
+    }
+
+    /// Finds another process that uses this worker's id, and stops this one if it is the one to stop.
+    fn look_for_twins(&mut self, leases: &[Lease], now: Moment) {
+        let Self { options, memory, .. } = self;
+        let me = &options.worker;
+        memory.left_behind.get_or_insert_with(|| {
+            let left = leases.iter().filter(|lease| lease.writer() == Some(me));
+            left.map(|lease| (lease.key.clone(), lease.epoch)).collect()
+        });
+        let epochs = &memory.epochs;
+        let is_own = |lease: &Lease| has_tried(epochs, lease);
+        match memory.twins.observe(now, options.expiry, me, leases, is_own) {
+            Verdict::Alone | Verdict::Known => {}
+            Verdict::Found(twin) => {
+                tracing::error!(
+                    application = options.application, worker = %me, leases = twin.leases, lease = %twin.first,
+                    "another process uses this worker's id; one of the two will stop: give each worker a `worker-id` of its own, or leave the key out"
+                );
+            }
+            Verdict::Yield(twin) => {
+                self.twin = Some(twin);
+                self.draining.cancel();
+            }
+        }
     }
 
     async fn take_all(&mut self, choices: Vec<Choice>, leases: &[Lease]) -> Result<(), Error> {
@@ -238,6 +277,11 @@ impl Coordinator {
         }
         Ok(())
     }
+}
+
+/// Whether this process took a lease at the epoch that it has, or tried to without learning whether it did.
+fn has_tried(epochs: &HashMap<LeaseKey, HashSet<LeaseEpoch>>, lease: &Lease) -> bool {
+    epochs.get(&lease.key).is_some_and(|epochs| epochs.contains(&lease.epoch))
 }
 
 /// The invariant "parents-first".

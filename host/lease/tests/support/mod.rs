@@ -8,8 +8,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{
-    Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, ShardSource,
-    TokioClock, WorkerId,
+    Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, RunError,
+    ShardSource, TokioClock, WorkerId,
 };
 use shardmill_record::{Checkpoint, ShardId};
 use tokio::sync::mpsc;
@@ -30,7 +30,7 @@ pub struct Worker {
     pub handle: Handle,
     pub events: mpsc::Receiver<Event>,
     pub drain: CancellationToken,
-    pub running: JoinHandle<Result<(), shardmill_lease::store::Error>>,
+    pub running: JoinHandle<Result<(), RunError>>,
     pub clock: Arc<JumpingClock>,
 }
 

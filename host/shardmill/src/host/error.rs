@@ -101,7 +101,7 @@ impl Error {
                     | store::Error::Unavailable { .. } => Class::Unavailable,
                     _other => Class::Running,
                 },
-                shardmill_engine::Error::OtherStream { .. } => Class::Configuration,
+                shardmill_engine::Error::OtherStream { .. } | shardmill_engine::Error::Twin(_) => Class::Configuration,
                 _other => Class::Running,
             },
         }
