@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Runs the tests of crashes, takeovers, failures, resharding and order over and over until the time is up.
+# What takes too long for `make test`: the memory of 64 full shards, and of a worker under a constant load for so many minutes;
+# then the tests of crashes, takeovers, failures, resharding and order over and over until as much time is up again.
 # usage: MINUTES=10 scripts/soak.sh CARGO_TEST_FLAGS...
 set -euo pipefail
-end=$((SECONDS + 60 * ${MINUTES:-10}))
+minutes=${MINUTES:-10}
+SOAK_SECONDS=$((60 * minutes)) cargo test "$@" --quiet --test memory -- --ignored --nocapture --test-threads 1
+end=$((SECONDS + 60 * minutes))
 rounds=0
 while [ "$SECONDS" -lt "$end" ]; do
   SHARDMILL_TEST_SEEDS=4 cargo test "$@" --quiet --test crash --test takeover --test reshard --test failure --test order

@@ -11,6 +11,8 @@ pub enum Leases {
     Lasting,
     /// A lease expires after 2 s without renewal.
     Brief,
+    /// A lease expires after so many seconds without renewal.
+    Seconds(u32),
 }
 
 /// A configuration with one processor, `copy`, that reads the stream `input`.
@@ -103,8 +105,9 @@ stream = "asides""#
     pub fn text(&self) -> String {
         let Config { top, stream, processor, guest, others, .. } = self;
         let expiry = match self.leases {
-            Leases::Lasting => "60s",
-            Leases::Brief => "2s",
+            Leases::Lasting => 60,
+            Leases::Brief => 2,
+            Leases::Seconds(seconds) => seconds,
         };
         let plugin = paths::plugin("route");
         let compiled = paths::compiled();
@@ -120,7 +123,7 @@ format = "json"
 
 [leases]
 renew = "300ms"
-expiry = "{expiry}"
+expiry = "{expiry}s"
 scan = "200ms"
 sync = "500ms"
 

@@ -13,11 +13,14 @@
 
 mod checks;
 mod config;
+mod guests;
 pub mod history;
 pub mod leases;
+pub mod memory;
 pub mod paths;
 mod process;
 mod proxy;
+pub mod raw;
 mod seeds;
 mod services;
 mod tail;
@@ -27,7 +30,8 @@ mod writer;
 
 pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, firsts, numbers, positions};
 pub use config::{Config, Leases};
-pub use process::{Finished, Process, command, isolated, run};
+pub use guests::Guests;
+pub use process::{Finished, Process, command, isolated, run, unframed};
 pub use proxy::{Fault, Held, Injected, Link, Proxy, Rule, Service, Write};
 pub use seeds::seeds;
 pub use services::{Environment, Services};

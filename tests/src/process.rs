@@ -67,6 +67,11 @@ pub async fn run(mut command: Command) -> Finished {
     }
 }
 
+/// A message without the frame, the line breaks and the spaces with which it is made to fit a screen.
+pub fn unframed(text: &str) -> String {
+    text.chars().filter(|character| !character.is_whitespace() && !"│|├╰─▶┬╭·×".contains(*character)).collect()
+}
+
 // === impl Process ===
 
 impl Process {

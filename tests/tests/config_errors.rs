@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use shardmill_tests::{Config, Finished, Services, Worker, command, paths, run};
+use shardmill_tests::{Config, Finished, Services, Worker, command, paths, run, unframed};
 use tempfile::TempDir;
 
 const WRONG_CONFIGURATION: Option<i32> = Some(78);
@@ -91,15 +91,10 @@ async fn with_config(subcommand: &str, path: &Path) -> Finished {
     run(child).await
 }
 
-/// Lines are broken to fit a screen, and framed.
-fn without_breaks(text: &str) -> String {
-    text.chars().filter(|character| !character.is_whitespace() && !"│|├╰─▶┬╭·×".contains(*character)).collect()
-}
-
 fn assert_says(what: &str, finished: &Finished, said: &[&str]) {
-    let stderr = without_breaks(&finished.stderr);
+    let stderr = unframed(&finished.stderr);
     for words in said {
-        assert!(stderr.contains(&without_breaks(words)), "{what}: {words:?} is not said in\n{}", finished.stderr);
+        assert!(stderr.contains(&unframed(words)), "{what}: {words:?} is not said in\n{}", finished.stderr);
     }
     assert!(!finished.stderr.contains("panicked at host/"), "{what}: {}", finished.stderr);
 }
@@ -232,9 +227,9 @@ async fn a_stream_that_is_not_there_is_named() {
     let mut worker = Worker::start(&services, &Config::copy());
     let status = worker.wait(Duration::from_secs(15)).await;
     assert_eq!(status.code(), UNAVAILABLE, "{}", worker.stderr());
-    let text = without_breaks(&worker.stderr());
+    let text = unframed(&worker.stderr());
     for words in ["copy", "there is no stream `input`", "us-east-1"] {
-        assert!(text.contains(&without_breaks(words)), "{words:?} in {}", worker.stderr());
+        assert!(text.contains(&unframed(words)), "{words:?} in {}", worker.stderr());
     }
 }
 

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use shardmill_tests::{
-    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases, numbers,
+    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases, numbers, unframed,
 };
 
 const WRONG_CONFIGURATION: Option<i32> = Some(78);
 const SHARDS: usize = 4;
-/// Three expiries of 2 s, and time for a busy machine.
+/// Three expiries of 4 s, and time for a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn config() -> Config {
-    Config::copy().leases(Leases::Brief).top(r#"worker-id = "same""#)
+    Config::copy().leases(Leases::Seconds(4)).top(r#"worker-id = "same""#)
 }
 
 /// Asserts that a worker has ended because of the other one, and what it told.
@@ -20,10 +20,11 @@ fn assert_told(worker: &Worker) {
     let errors = worker.logged("ERROR", "another process uses this worker's id");
     let [error] = &errors[..] else { panic!("told once: {errors:?}") };
     assert_eq!((&error["worker"], &error["application"]), (&"same".into(), &"tests-copy".into()), "{error}");
-    // The last words, in a frame.
-    let stderr: String = worker.stderr().split_whitespace().collect::<Vec<_>>().join(" ").replace(" │ ", " ");
-    for words in ["processor copy", "the worker id `same`", "`worker-id` of its own"] {
-        assert!(stderr.contains(words), "{words:?} in {}", worker.stderr());
+    let stderr = unframed(&worker.stderr());
+    for words in
+        ["processor copy", "another process uses the worker id `same`", "give each worker a `worker-id` of its own"]
+    {
+        assert!(stderr.contains(&unframed(words)), "{words:?} in {}", worker.stderr());
     }
 }
 
@@ -117,9 +118,10 @@ async fn a_promise_that_the_id_runs_once_when_broken_loses_nothing_and_ends_with
             (numbers(output.found()).len() as u64 == all).then_some(())
         })
         .await;
-    // The first take, and the one of the second worker: nothing went back and forth.
+    // The first take, the one of the second worker, and on a busy machine one after an expiry: nothing went back and
+    // forth, which would be many.
     for (shard, row) in leases::rows(&services, config().lease_table()).await {
-        assert_eq!((row.epoch, row.owner.as_deref()), (2, Some("same")), "{shard}");
+        assert!(row.epoch <= 4 && row.owner.as_deref() == Some("same"), "{shard}: {row:?}");
     }
     second.stop().await;
     let input = Tail::all(&services, "input").await;
@@ -129,7 +131,7 @@ async fn a_promise_that_the_id_runs_once_when_broken_loses_nothing_and_ends_with
 #[tokio::test]
 async fn workers_without_an_id_in_their_configuration_have_different_ones() {
     let services = Services::with_streams(4, 2).await;
-    let config = Config::copy().leases(Leases::Brief);
+    let config = Config::copy().leases(Leases::Seconds(4));
     let mut ids = Vec::new();
     let mut workers = Vec::new();
     for _ in 0..2 {

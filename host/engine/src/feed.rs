@@ -7,8 +7,9 @@ use tokio::task::JoinHandle;
 
 use crate::{Budget, Reservation};
 
-/// The most that one GetRecords brings, decoded.
-const PAGE_BYTES: u64 = 10 << 20;
+/// What a page may take while it is received and taken apart: the 10 MiB of keys and payloads that one GetRecords brings at
+/// most are 13.4 MiB in base64, and for 10,000 records there are 2 MiB of what stands around them, and of columns.
+pub(crate) const PAGE_BYTES: u64 = 16 << 20;
 const PAGE_RECORDS: u32 = 10_000;
 
 /// One page and what is known with it.
@@ -91,7 +92,7 @@ async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option
         match reader.read(Demand { records: PAGE_RECORDS, bytes: reservation.bytes() }).await {
             Ok(None) => {}
             Ok(Some(read)) => {
-                reservation.shrink_to(read.page.memory() as u64);
+                reservation.resize_to(read.page.memory() as u64);
                 return Some(Ok(Fed {
                     reservation: (!read.page.is_empty()).then_some(reservation),
                     page: read.page,
@@ -103,3 +104,6 @@ async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,8 @@ pub struct Metrics {
     pub(crate) shards: Family<ConsumerLabels, Gauge>,
     pub(crate) shards_stopped: Family<ConsumerLabels, Gauge>,
     pub(crate) batch_seconds: Family<ConsumerLabels, Histogram, fn() -> Histogram>,
+    pub(crate) memory_budget: Gauge,
+    pub(crate) memory_reserved: Gauge,
 }
 
 // === impl Metrics ===
@@ -64,6 +66,8 @@ impl Default for Metrics {
             shards_stopped: Family::default(),
             // 100 µs to 52 s.
             batch_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 3.0, 13))),
+            memory_budget: Gauge::default(),
+            memory_reserved: Gauge::default(),
         }
     }
 }
@@ -113,6 +117,18 @@ impl Metrics {
             "Time from a batch's first attempt to the acknowledgement of its outputs",
             Unit::Seconds,
             metrics.batch_seconds.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_memory_budget",
+            "What records may take from before they are read until they are processed",
+            Unit::Bytes,
+            metrics.memory_budget.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_memory_reserved",
+            "What of the budget is taken",
+            Unit::Bytes,
+            metrics.memory_reserved.clone(),
         );
         metrics
     }

@@ -90,18 +90,26 @@ pub enum InvalidOutcome {
         source: InvalidHashKey,
     },
     /// A partition key that is empty or too long.
-    #[error("output {output} has a partition key of {characters} characters, and 1 to 256 are allowed")]
+    #[error("output {output}, for `{name}`, has a partition key of {characters} characters, and 1 to 256 are allowed")]
     PartitionKey {
         /// Which of the outputs.
         output: usize,
+        /// Its name.
+        name: String,
+        /// Why it exists.
+        cause: Cause,
         /// Its length.
         characters: usize,
     },
     /// A record that Kinesis would not take.
-    #[error("output {output} has {bytes} bytes of partition key and data, and {limit} are allowed")]
+    #[error("output {output}, for `{name}`, has {bytes} bytes of partition key and data, and {limit} are allowed")]
     RecordTooLarge {
         /// Which of the outputs.
         output: usize,
+        /// Its name.
+        name: String,
+        /// Why it exists.
+        cause: Cause,
         /// Its size.
         bytes: usize,
         /// The limit.
@@ -247,6 +255,19 @@ impl Outcome {
     }
 }
 
+// === impl InvalidOutcome ===
+
+impl InvalidOutcome {
+    /// The record of the batch that caused what is wrong, by its place, where that is known.
+    pub fn record(&self) -> Option<usize> {
+        match self {
+            Self::PartitionKey { cause: Cause::Record(index), .. }
+            | Self::RecordTooLarge { cause: Cause::Record(index), .. } => Some(*index as usize),
+            _ => None,
+        }
+    }
+}
+
 // === impl HookOutcome ===
 
 impl HookOutcome {
@@ -285,12 +306,14 @@ fn check_outputs(
         if record.partition_key.is_empty() || record.partition_key.len() > PARTITION_KEY_CHARACTERS {
             let characters = record.partition_key.chars().count();
             if characters == 0 || characters > PARTITION_KEY_CHARACTERS {
-                return Err(InvalidOutcome::PartitionKey { output, characters });
+                let (name, cause) = (name.to_string(), *cause);
+                return Err(InvalidOutcome::PartitionKey { output, name, cause, characters });
             }
         }
         let bytes = record.partition_key.len() + record.data.len();
         if bytes > limits.record_bytes {
-            return Err(InvalidOutcome::RecordTooLarge { output, bytes, limit: limits.record_bytes });
+            let (name, cause, limit) = (name.to_string(), *cause, limits.record_bytes);
+            return Err(InvalidOutcome::RecordTooLarge { output, name, cause, bytes, limit });
         }
         sum += bytes;
     }
@@ -356,12 +379,13 @@ mod tests {
         assert_eq!(hook, InvalidOutcome::Cause { output: 1, cause: Cause::Hook(7) });
         for (key, characters) in [(String::new(), 0), ("é".repeat(257), 257)] {
             let result = with_output(|output| output.record.partition_key = key.clone());
-            assert_eq!(result.unwrap_err(), InvalidOutcome::PartitionKey { output: 1, characters });
+            let (name, cause) = ("out".to_owned(), Cause::Batch);
+            assert_eq!(result.unwrap_err(), InvalidOutcome::PartitionKey { output: 1, name, cause, characters });
         }
         assert!(with_output(|output| output.record.partition_key = "é".repeat(256)).is_ok());
         let large = with_output(|output| output.record.data = vec![0; 1 << 20].into()).unwrap_err();
-        let expected = InvalidOutcome::RecordTooLarge { output: 1, bytes: (1 << 20) + 1, limit: 1 << 20 };
-        assert_eq!(large, expected);
+        let (name, cause, bytes) = ("out".to_owned(), Cause::Batch, (1 << 20) + 1);
+        assert_eq!(large, InvalidOutcome::RecordTooLarge { output: 1, name, cause, bytes, limit: 1 << 20 });
     }
 
     #[test]

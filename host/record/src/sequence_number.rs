@@ -3,8 +3,11 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-/// More digits than any number of 384 bits has; Kinesis' own numbers have 56.
-const MAX_DIGITS: usize = 116;
+/// Kinesis' own numbers have 56 digits, and its API allows 129. Whoever stands in its place may have longer ones; this
+/// only keeps a number that is none from taking memory.
+const MAX_DIGITS: usize = 512;
+/// How much of a text is shown that is no number.
+const SHOWN: usize = 128;
 
 /// The sequence number of a Kinesis record: a whole number of more than 128 bits, kept as its decimal digits.
 ///
@@ -26,15 +29,15 @@ pub struct InvalidSequenceNumber {
 impl InvalidSequenceNumber {
     pub(crate) fn new(text: &[u8]) -> Self {
         // No character has more than four bytes.
-        let shown = &text[..text.len().min(MAX_DIGITS * 4)];
-        Self { text: String::from_utf8_lossy(shown).chars().take(MAX_DIGITS).collect() }
+        let shown = &text[..text.len().min(SHOWN * 4)];
+        Self { text: String::from_utf8_lossy(shown).chars().take(SHOWN).collect() }
     }
 }
 
 // === impl SequenceNumber ===
 
 impl SequenceNumber {
-    /// Takes 1 to 116 decimal digits.
+    /// Takes 1 to 512 decimal digits.
     pub fn parse(text: &str) -> Result<Self, InvalidSequenceNumber> {
         if is_number(text.as_bytes()) {
             Ok(Self(text.into()))
@@ -163,6 +166,22 @@ mod tests {
     fn more_than_128_bits_is_kept_exactly() {
         let text = "49590338271490256608559692538361571095921575989136588898";
         assert_eq!(SequenceNumber::parse(text).unwrap().to_string(), text);
+    }
+
+    #[test]
+    fn numbers_of_every_length_that_the_api_allows_and_longer_ones_are_kept_and_ordered() {
+        // At 64, 128 and 256 bits, at the 129 digits of the API's pattern, and far beyond.
+        let highest = u128::MAX.to_string();
+        let powers = ["18446744073709551615", "18446744073709551616", highest.as_str()];
+        let longer = [40, 56, 78, 128, 129, 130, 300, 511].map(|digits| format!("9{}", "0".repeat(digits - 1)));
+        let mut last: Option<SequenceNumber> = None;
+        for text in powers.into_iter().chain(longer.iter().map(String::as_str)) {
+            let number = SequenceNumber::parse(text).unwrap();
+            assert_eq!(number.as_str(), text);
+            assert_eq!(number.cmp_digits(text.as_bytes()), Ordering::Equal);
+            assert!(last.is_none_or(|last| last < number), "{text}");
+            last = Some(number);
+        }
     }
 
     #[test]

@@ -1,16 +1,25 @@
 //! Pages in, batches out.
 
+use std::time::Duration;
+
 use shardmill_record::{Batch, BatchBuilder};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Leave, ShardTask};
-use crate::feed::Fed;
+use crate::feed::{Fed, PAGE_BYTES};
+
+/// How often a batch that waits for more records looks whether others want its memory.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 // === impl ShardTask ===
 
 impl ShardTask {
     /// The next batch, or `None` when the shard had nothing new.
     pub(crate) async fn next_batch(&mut self) -> Result<Option<Batch>, Leave> {
+        // Not before the last batch of the pages is processed: it holds what they held, and so does the guest.
+        if self.unpacker.is_empty() {
+            self.reservations.clear();
+        }
         // Also in the middle of a page, which may hold many batches.
         if self.lease.is_draining() && !self.nothing_left() {
             return Err(Leave::Drain);
@@ -29,6 +38,10 @@ impl ShardTask {
             }
             if !builder.is_empty() {
                 deadline.get_or_insert_with(|| Instant::now() + self.options.batch.wait);
+                // Batches that wait must not take all of the memory, or nobody could read what they wait for.
+                if !self.reservations.iter().all(|reservation| reservation.leaves(PAGE_BYTES)) {
+                    return Ok(Some(builder.build()));
+                }
             }
             // Nothing of the builder is lost when this is left: it has not been checkpointed, so it is read again.
             let fence = self.lease.fence();
@@ -41,6 +54,7 @@ impl ShardTask {
                 _ = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     return Ok(Some(builder.build()));
                 }
+                () = sleep(LOOK_EVERY), if deadline.is_some() => continue,
             };
             let was_empty = self.take(fed)?;
             if was_empty && builder.is_empty() && self.closed.is_none() {
@@ -61,7 +75,7 @@ impl ShardTask {
                 family.get_or_create(&self.labels).inc_by(count);
             }
         }
-        if self.unpacker.is_empty() {
+        if self.unpacker.is_empty() && builder.is_empty() {
             self.reservations.clear();
         }
         met.full

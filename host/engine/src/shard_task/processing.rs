@@ -40,6 +40,17 @@ fn blame(part: &Batch, first: Position, given_up: &GivenUp, whole: bool) -> Stri
     }
 }
 
+/// A failure, with the position of the record that it is about, where one is.
+fn with_record(part: &Batch, failure: &Failure) -> String {
+    match failure {
+        Failure::InvalidOutcome(invalid) if invalid.record().is_some_and(|index| index < part.len()) => {
+            let position = part.position(invalid.record().unwrap_or_default());
+            format!("{failure}: caused by the record at {position}")
+        }
+        failure => failure.to_string(),
+    }
+}
+
 // === impl ShardTask ===
 
 impl ShardTask {
@@ -62,7 +73,7 @@ impl ShardTask {
                 Cow::Owned(batch.select(handed.iter().copied()))
             };
             let result = self.attempt(&part, attempt).await?;
-            let came = self.judge(&handed, result, &mut progress);
+            let came = self.judge(&part, &handed, result, &mut progress);
             self.note(&batch, &came.applied);
             if came.applied.failed == 0 && came.stop.is_none() {
                 continue;
@@ -107,7 +118,13 @@ impl ShardTask {
         }
     }
 
-    fn judge(&self, handed: &[usize], result: Result<Outcome, Failure>, progress: &mut BatchProgress) -> Attempt {
+    fn judge(
+        &self,
+        part: &Batch,
+        handed: &[usize],
+        result: Result<Outcome, Failure>,
+        progress: &mut BatchProgress,
+    ) -> Attempt {
         let known = |name: &str| self.destinations.contains(name);
         let settled = match result {
             Ok(outcome) => outcome.settle(handed.len(), &known, &self.options.outcome).map_err(Failure::from),
@@ -120,7 +137,7 @@ impl ShardTask {
                 Attempt { applied, kind: "record", whole: false, after: None, stop: None }
             }
             Err(failure) => {
-                let reason = failure.to_string();
+                let reason = with_record(part, &failure);
                 let (retry, after, stop) = match &failure {
                     Failure::Guest(ProcessError::Retry { after, .. }) => (true, Some(*after), None),
                     Failure::Guest(ProcessError::Reject { .. }) => (false, None, None),

@@ -2,8 +2,8 @@
 
 mod fakes;
 
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -248,6 +248,38 @@ async fn a_shard_that_stands_keeps_no_bytes_from_others() {
     let run = Run::start(pages, false, |_, batch| Ok(failing(batch, |number| number == 4, true))).await;
     run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
     run.until("its bytes are given back", |run| run.budget.available() == BUDGET).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_holds_the_bytes_of_its_page_until_it_is_processed() {
+    let budget = Arc::new(OnceLock::<Budget>::new());
+    let held = Arc::new(Mutex::new(Vec::new()));
+    let (known, seen) = (Arc::clone(&budget), Arc::clone(&held));
+    let run = Run::start([(1..=25).collect(), vec![], (26..=30).collect()], true, move |_, batch| {
+        seen.lock().unwrap().push(BUDGET - known.get().unwrap().available());
+        Ok(copy(batch))
+    })
+    .await;
+    budget.set(run.budget.clone()).unwrap();
+    assert_eq!(run.task.await.unwrap(), Ended::Complete);
+    let held = held.lock().unwrap();
+    // Also the last batch of a page, and while nothing is being read any more.
+    assert_eq!(held.len(), 4);
+    assert!(held.iter().all(|bytes| *bytes > 0), "{held:?}");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(run.budget.available(), BUDGET);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_for_more_records_goes_when_others_want_its_memory() {
+    let hour = BatchOptions { wait: Duration::from_secs(300), ..options().batch };
+    let run =
+        Run::start_with(Options { batch: hour, ..options() }, [(1..=5).collect()], false, |_, batch| Ok(copy(batch)))
+            .await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(run.kept.sent().is_empty(), "it waits while there is memory");
+    let _all = run.budget.reserve(run.budget.available()).await;
+    run.until("it is sent", |run| run.kept.sent().len() == 5).await;
 }
 
 #[tokio::test(start_paused = true)]

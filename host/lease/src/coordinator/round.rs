@@ -272,7 +272,7 @@ impl Coordinator {
             return Err(error);
         }
         if !std::mem::replace(&mut self.take_fails, true) {
-            let (application, error) = (&self.options.application, full_text(&error));
+            let (application, error) = (&self.options.application, with_causes(&error));
             tracing::warn!(application, error, "leases cannot be taken; trying on");
         }
         Ok(())

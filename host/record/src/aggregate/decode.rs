@@ -5,8 +5,8 @@ use crate::{HashKey, Span};
 
 /// An aggregate that has been checked whole: every index, length and partition key in it is good.
 ///
-/// Keeps no more than about four bytes for each byte of the payload, whatever is in it, and borrows nothing, so that
-/// it can be kept beside the page it came from. Records are read out of the same payload again.
+/// Keeps no more than eight bytes for each byte of the payload, whatever is in it, and borrows nothing, so that it can be
+/// kept beside the page it came from. Records are read out of the same payload again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aggregate {
     partition_keys: Vec<Span>,
@@ -101,6 +101,12 @@ impl Aggregate {
     /// Whether there is no user record.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
+    }
+
+    /// The bytes that this keeps in memory besides its payload.
+    pub fn memory(&self) -> usize {
+        (self.partition_keys.capacity() + self.explicit_hash_keys.capacity()) * size_of::<Span>()
+            + self.records.capacity() * size_of::<Entry>()
     }
 
     /// How many partition keys there are, used or not.

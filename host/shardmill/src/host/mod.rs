@@ -97,7 +97,7 @@ impl Builder {
         }
         let clients = Clients::new(&sdk, &config.aws);
         let status = Status::default();
-        let budget = Budget::new(config.memory);
+        let budget = Budget::new(config.memory).shown_in(&metrics.engine);
         let mut consumers = Vec::new();
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(

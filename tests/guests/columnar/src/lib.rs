@@ -46,6 +46,8 @@ impl columnar::Guest for Guest {
             "name-index" => outputs.name_indexes[1] = 7,
             "invalid-utf8" => outputs.arena[0] = 0xff,
             "panic" => panic!("columns went wrong"),
+            "digest" => outputs = digest(&records),
+            "outgrow" => outputs = outgrow(&records),
             _ => {}
         }
         let (done, failed, skipped, checkpoint) = (DoneRecords::Others, Vec::new(), Vec::new(), None);
@@ -53,23 +55,82 @@ impl columnar::Guest for Guest {
     }
 }
 
-fn echo(records: &RecordColumns) -> OutputColumns {
-    let mut outputs = OutputColumns {
+/// The spans of each record: sequence number, partition key, explicit hash key, data.
+fn spans(records: &RecordColumns) -> impl Iterator<Item = [&[u8]; 4]> {
+    let mut rest = records.arena.as_slice();
+    records.lengths.chunks_exact(4).map(move |lengths| {
+        std::array::from_fn(|span| {
+            let (head, tail) = rest.split_at(lengths[span] as usize);
+            rest = tail;
+            head
+        })
+    })
+}
+
+fn nothing() -> OutputColumns {
+    OutputColumns {
         names: vec!["out".to_owned()],
         name_indexes: Vec::new(),
         arena: Vec::new(),
         lengths: Vec::new(),
         causes: Vec::new(),
-    };
-    let mut rest = records.arena.as_slice();
-    for (index, lengths) in records.lengths.chunks_exact(4).enumerate() {
-        let (_, after) = rest.split_at(lengths[0] as usize);
-        let (sent, after) = after.split_at(lengths[1..].iter().map(|length| *length as usize).sum());
-        rest = after;
-        outputs.arena.extend_from_slice(sent);
-        outputs.lengths.extend_from_slice(&lengths[1..]);
-        outputs.name_indexes.push(0);
-        outputs.causes.push(Cause::Record(u32::try_from(index).expect("batches are small")));
+    }
+}
+
+/// An output by its partition key, explicit hash key and data.
+fn push(outputs: &mut OutputColumns, spans: [&[u8]; 3], cause: Cause) {
+    for span in spans {
+        outputs.arena.extend_from_slice(span);
+        outputs.lengths.push(u32::try_from(span.len()).expect("records are small"));
+    }
+    outputs.name_indexes.push(0);
+    outputs.causes.push(cause);
+}
+
+fn record(index: usize) -> Cause {
+    Cause::Record(u32::try_from(index).expect("batches are small"))
+}
+
+fn echo(records: &RecordColumns) -> OutputColumns {
+    let mut outputs = nothing();
+    for (index, [_, partition_key, hash_key, data]) in spans(records).enumerate() {
+        push(&mut outputs, [partition_key, hash_key, data], record(index));
+    }
+    outputs
+}
+
+/// One output for the batch, with a line for each record: where it stands, its keys, and the size and a hash of its data.
+fn digest(records: &RecordColumns) -> OutputColumns {
+    let mut lines = String::new();
+    for ([sequence_number, partition_key, hash_key, data], sub) in spans(records).zip(&records.sub_sequence_numbers) {
+        let [sequence_number, partition_key, hash_key] =
+            [sequence_number, partition_key, hash_key].map(|text| std::str::from_utf8(text).expect("a text"));
+        let key = Value::from(partition_key);
+        let (length, hash) = (data.len(), fnv(data));
+        lines.push_str(&format!("{sequence_number}/{sub} {key} {hash_key:?} {length} {hash:016x}\n"));
+    }
+    let mut outputs = nothing();
+    push(&mut outputs, [b"digest", b"", lines.as_bytes()], Cause::Batch);
+    outputs
+}
+
+/// The 64-bit hash FNV-1a.
+fn fnv(data: &[u8]) -> u64 {
+    data.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Outputs that no stream takes for records that ask for it, and what came for the others.
+fn outgrow(records: &RecordColumns) -> OutputColumns {
+    let mut outputs = nothing();
+    for (index, [_, partition_key, hash_key, data]) in spans(records).enumerate() {
+        let (large, long) = (vec![b'x'; 1 << 20], "é".repeat(257));
+        let spans = match data {
+            b"too large" => [partition_key, hash_key, &large],
+            b"long key" => [long.as_bytes(), hash_key, data],
+            b"empty key" => [b"", hash_key, data],
+            _ => [partition_key, hash_key, data],
+        };
+        push(&mut outputs, spans, record(index));
     }
     outputs
 }

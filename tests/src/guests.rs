@@ -1,0 +1,75 @@
+//! A configuration of guests that do as they are told, each with streams of its own.
+
+use std::fmt::Write;
+
+use crate::paths;
+
+/// A configuration whose processors are the tests' own guests.
+#[derive(Debug, Clone)]
+pub struct Guests {
+    top: String,
+    processors: String,
+}
+
+// === impl Guests ===
+
+impl Guests {
+    /// Without any processor, and with leases that last.
+    pub fn new() -> Guests {
+        Guests { top: String::new(), processors: String::new() }
+    }
+
+    /// A line at the top of the file.
+    #[must_use]
+    pub fn top(mut self, line: &str) -> Guests {
+        writeln!(self.top, "{line}").expect("a text takes more text");
+        self
+    }
+
+    /// A processor that reads a stream and does something; its output `out` goes to another stream. `lines` are settings
+    /// of the processor.
+    #[must_use]
+    pub fn with(mut self, name: &str, plugin: &str, does: &str, [input, output]: [&str; 2], lines: &str) -> Guests {
+        let plugin = paths::plugin(plugin);
+        let section = format!(
+            r#"
+[processors.{name}]
+stream = "{input}"
+plugin = {plugin:?}
+config = {{ do = "{does}" }}
+{lines}
+[processors.{name}.outputs.out]
+stream = "{output}"
+"#
+        );
+        self.processors.push_str(&section);
+        self
+    }
+
+    /// The file's text.
+    pub fn text(&self) -> String {
+        let Guests { top, processors } = self;
+        let compiled = paths::compiled();
+        format!(
+            r#"application = "tests"
+cache-dir = {compiled:?}
+{top}
+[admin]
+listen = "127.0.0.1:0"
+[log]
+format = "json"
+[leases]
+expiry = "60s"
+scan = "200ms"
+[defaults.stream]
+idle = "200ms"
+{processors}"#
+        )
+    }
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        Self::new()
+    }
+}
