@@ -73,7 +73,7 @@ bench: build plugins ## Figures of this machine: CPU per record, a guest's call,
 	@$(PHASE) bench
 	@$(TARGET)/release/shardmill-bench $(ARGS)
 
-soak: build plugins ## The tests of crashes, takeovers and resharding over and over (MINUTES=10)
+soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over (MINUTES=10 each)
 	@$(PHASE) soak
 	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
 

@@ -47,7 +47,7 @@ fn aggregate(records: &[Raw]) -> Vec<u8> {
 /// A message in a frame that fits it: what the aggregator writes, with another message.
 fn seal(message: &[u8]) -> Vec<u8> {
     use md5::{Digest, Md5};
-    [&MAGIC, message, &Md5::digest(message)[..]].concat()
+    [&MAGIC[..], message, &Md5::digest(message)[..]].concat()
 }
 
 /// Keys of up to 256 bytes, which is where the local Kinesis stops.

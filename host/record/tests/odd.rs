@@ -19,7 +19,7 @@ type Came = (String, u64, String, Option<String>, Vec<u8>);
 
 /// A message in a frame that fits it.
 fn seal(message: &[u8]) -> Vec<u8> {
-    [&MAGIC, message, &Md5::digest(message)[..]].concat()
+    [&MAGIC[..], message, &Md5::digest(message)[..]].concat()
 }
 
 fn record(partition_key: &str, explicit_hash_key: Option<HashKey>, data: &[u8]) -> UserRecord {
