@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use shardmill_record::{Checkpoint, Position, SequenceNumber};
 
-use crate::{Found, Proxy, Write, positions};
+use crate::{Found, Write, positions};
 
 /// What was found in a history that keeps all promises.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,12 +45,11 @@ struct Holding {
 /// Asserts that the leases of a table were taken and written as they have to be, and that a worker that had lost a lease
 /// put nothing more but what it had under way: one request at most.
 ///
-/// All workers that use the table must go through links of the proxy, which bear their ids, and the proxy must have
-/// [kept what was written](Proxy::keep_writes). `input` and `output` are all that is in the streams.
-pub fn assert_fenced(proxy: &Proxy, table: &str, input: &[Found], output: &[Found]) -> Summary {
-    let writes = proxy.writes();
+/// `writes` are [those of a proxy](crate::Proxy::writes) that has kept them from the start: all workers that use the table
+/// must go through links of it, which bear their ids. `input` and `output` are all that is in the streams.
+pub fn assert_fenced(writes: &[Write], table: &str, input: &[Found], output: &[Found]) -> Summary {
     let mut holdings: BTreeMap<String, Vec<Holding>> = BTreeMap::new();
-    for (shard, states) in states(&writes, table) {
+    for (shard, states) in states(writes, table) {
         let holdings_of_shard = holdings_of(&shard, states);
         holdings.insert(shard, holdings_of_shard);
     }
@@ -160,4 +159,102 @@ fn acknowledged(answer: &Value) -> Vec<(String, SequenceNumber)> {
         Some((entry["ShardId"].as_str()?.to_owned(), sequence_number))
     };
     entries.iter().filter_map(stored).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use serde_json::json;
+
+    use super::*;
+
+    const SHARD: &str = "shardId-000000000000";
+
+    /// A row that a worker has written.
+    fn row(moment: u64, link: &str, counter: u64, epoch: u64, checkpoint: u64) -> Write {
+        let number = |number: u64| json!({ "N": number.to_string() });
+        let attributes = json!({
+            "leaseKey": { "S": SHARD }, "leaseOwner": { "S": link }, "leaseCounter": number(counter),
+            "leaseEpoch": number(epoch), "checkpoint": { "S": checkpoint.to_string() },
+            "checkpointSubSequenceNumber": number(0),
+        });
+        write(moment, link, "UpdateItem", json!({ "Attributes": attributes }))
+    }
+
+    /// A record that a worker has put, which is the nth of the output.
+    fn put(moment: u64, link: &str, nth: u64) -> Write {
+        write(
+            moment,
+            link,
+            "PutRecords",
+            json!({ "Records": [{ "ShardId": SHARD, "SequenceNumber": nth.to_string() }] }),
+        )
+    }
+
+    fn write(moment: u64, link: &str, operation: &str, answer: Value) -> Write {
+        Write {
+            link: link.to_owned(),
+            operation: operation.to_owned(),
+            stream: None,
+            table: Some("leases".to_owned()),
+            carried: moment * 2,
+            answered: moment * 2 + 1,
+            status: 200,
+            request: Value::Null,
+            answer,
+        }
+    }
+
+    /// Records of one shard by their numbers; the nth has sequence number n, from 1.
+    fn found(numbers: &[u64]) -> Vec<Found> {
+        let record = |(nth, number): (u64, &u64)| Found {
+            number: *number,
+            key: "key".to_owned(),
+            shard: SHARD.to_owned(),
+            position: Position::new(SequenceNumber::parse(&nth.to_string()).unwrap(), 0),
+            arrival: 0,
+        };
+        (1..).zip(numbers).map(record).collect()
+    }
+
+    fn judged(writes: &[Write], output: &[u64]) -> Option<Summary> {
+        catch_unwind(AssertUnwindSafe(|| assert_fenced(writes, "leases", &found(&[1, 2, 3]), &found(output)))).ok()
+    }
+
+    #[test]
+    fn a_take_over_from_the_last_checkpoint_with_one_late_request_is_in_order() {
+        let writes = [
+            row(0, "a", 1, 1, 0),
+            put(1, "a", 1),
+            row(2, "a", 2, 1, 1),
+            put(3, "a", 2),
+            row(4, "b", 3, 2, 1),
+            put(5, "a", 3),
+            put(6, "b", 4),
+            put(7, "b", 5),
+            put(8, "b", 6),
+        ];
+        let summary = judged(&writes, &[1, 2, 3, 2, 3, 3]);
+        assert_eq!(summary, Some(Summary { takes: 2, late: 1, repeated: 1 }));
+    }
+
+    #[test]
+    fn what_must_not_be_is_seen() {
+        let began = || vec![row(0, "a", 1, 1, 0), put(1, "a", 1), row(2, "a", 2, 1, 1)];
+        let then = |more: Vec<Write>| began().into_iter().chain(more).collect::<Vec<_>>();
+        assert!(judged(&then(vec![]), &[1]).is_some());
+        let cases: [(&str, Vec<Write>, &[u64]); 7] = [
+            ("a second late request", then(vec![row(3, "b", 3, 2, 1), put(4, "a", 2), put(5, "a", 3)]), &[1, 2, 3]),
+            ("a checkpointed record", then(vec![put(3, "a", 2), row(4, "b", 3, 2, 1), put(5, "b", 3)]), &[1, 2, 1]),
+            ("somebody without a lease", then(vec![put(3, "c", 2)]), &[1, 2]),
+            ("a checkpoint that goes back", then(vec![row(3, "a", 3, 1, 0)]), &[1]),
+            ("an epoch that goes back", then(vec![row(3, "b", 3, 0, 1)]), &[1]),
+            ("a write into another's epoch", then(vec![row(3, "b", 3, 1, 1)]), &[1]),
+            ("a counter that stands", then(vec![row(3, "b", 2, 2, 1)]), &[1]),
+        ];
+        for (what, writes, output) in cases {
+            assert_eq!(judged(&writes, output), None, "{what}");
+        }
+    }
 }

@@ -127,9 +127,9 @@ async fn memory_is_flat_under_a_constant_load() {
     let mut tick = tokio::time::interval(Duration::from_millis(200));
     while started.elapsed() < run {
         tick.tick().await;
-        writer.put(100).await;
+        writer.put(300).await;
         samples.push((started.elapsed(), memory::resident(worker.pid())));
-        if samples.len() % 100 == 0 {
+        if samples.len().is_multiple_of(100) {
             println!("{:>4} s: {}", started.elapsed().as_secs(), mebibytes(samples[samples.len() - 1].1));
         }
     }

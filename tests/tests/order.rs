@@ -10,12 +10,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures::future::join_all;
+use shardmill_record::{Position, SequenceNumber};
 use shardmill_tests::{
     Config, Fault, Found, Injected, Proxy, Rule, Services, Tail, Worker, Writer, assert_each_once,
     assert_order_of_keys, firsts, leases, numbers, positions, seeds,
 };
 
-const RECORDS: u64 = 2_400;
 const KEYS: u64 = 60;
 const THROTTLED: &str = "ProvisionedThroughputExceededException";
 
@@ -78,13 +78,14 @@ fn assert_order_of_lanes(input: &[Found], output: &[Found]) -> u64 {
         expected.entry((record.shard.as_str(), *shard)).or_default().push(record.number);
     }
     let mut repeats = 0;
-    let mut found: BTreeMap<(&str, &str), (Vec<u64>, Vec<u64>)> = BTreeMap::new();
+    // By lane: all that came, and the last block, whose repeat would follow at once.
+    let mut found: BTreeMap<(&str, &str), [Vec<u64>; 2]> = BTreeMap::new();
     for block in blocks(output) {
         let from: BTreeSet<&str> = block.numbers.iter().map(|number| causes[number].0.as_str()).collect();
         assert_eq!(from.len(), 1, "one shard's outputs in {block:?}");
         let from = from.into_iter().next().expect("a shard");
         let to = shard_of_key.values().find(|shard| **shard == block.shard).expect("a known shard");
-        let (all, last) = found.entry((from, *to)).or_default();
+        let [all, last] = found.entry((from, *to)).or_default();
         if block.numbers == *last {
             repeats += 1;
         } else {
@@ -92,7 +93,7 @@ fn assert_order_of_lanes(input: &[Found], output: &[Found]) -> u64 {
             *last = block.numbers;
         }
     }
-    let found: BTreeMap<_, _> = found.into_iter().map(|(lane, (all, _))| (lane, all)).collect();
+    let found: BTreeMap<_, _> = found.into_iter().map(|(lane, [all, _])| (lane, all)).collect();
     for (lane, expected) in &expected {
         let found = found.get(lane).map(Vec::as_slice).unwrap_or_default();
         let differs = expected.iter().zip(found).position(|(expected, found)| expected != found);
@@ -102,6 +103,8 @@ fn assert_order_of_lanes(input: &[Found], output: &[Found]) -> u64 {
 }
 
 async fn keeps_its_order(seed: u64, aggregate: bool) {
+    // Without aggregates a request has one record for each shard.
+    let records = if aggregate { 1_800 } else { 600 };
     let services = Services::with_streams(4, 3).await;
     let proxy = Proxy::new(&services, seed);
     let link = proxy.link("worker");
@@ -113,19 +116,17 @@ async fn keeps_its_order(seed: u64, aggregate: bool) {
         rules.push(proxy.inject(Rule::new(fault).operation(operation).probability(probability)));
     }
     let mut writer = Writer::new(&services, "input", KEYS).with_aggregates();
-    writer.put(RECORDS / 2).await;
+    writer.put(records / 2).await;
     let output = format!("stream = \"output\"\naggregate = {aggregate}");
     let mut worker = Worker::start_with(&link, &config().text().replace("stream = \"output\"", &output));
-    writer.put(RECORDS / 2).await;
-    let mut tail = Tail::new(&services, "output").await;
+    writer.put(records / 2).await;
     worker
-        .until_within(Duration::from_secs(120), "all outputs", async |_| {
-            tail.poll().await;
-            (numbers(tail.found()).len() as u64 == RECORDS).then_some(())
+        .until_within(Duration::from_secs(120), "all records", async |worker| {
+            worker.logged("INFO", "admin server").first()?;
+            (worker.records_done().await == records).then_some(())
         })
         .await;
     proxy.calm();
-    worker.until("all records counted", async |worker| (worker.records_done().await == RECORDS).then_some(())).await;
     let counted = worker.metric("shardmill_producer_possible_repeats_total", "").await;
     worker.stop().await;
 
@@ -133,7 +134,7 @@ async fn keeps_its_order(seed: u64, aggregate: bool) {
     assert_order_of_keys(&input);
     let output = Tail::all(&services, "output").await;
     let first = firsts(&output);
-    assert_each_once(&first, 0..RECORDS);
+    assert_each_once(&first, 0..records);
     assert_order_of_keys(&first);
     let repeats = assert_order_of_lanes(&input, &output);
     assert_eq!(repeats, proxy.untold(), "what was stored and not told is repeated, and nothing else");
@@ -180,4 +181,42 @@ async fn what_the_service_takes_in_late_is_a_repeat_and_moves_nothing_out_of_ord
     let first = firsts(&found);
     assert_each_once(&first, 0..writer.count());
     assert_order_of_keys(&first);
+}
+
+// === The check itself ===
+
+/// Records of one shard and one key, by the numbers of their Kinesis records.
+fn stream(blocks: &[&[u64]]) -> Vec<Found> {
+    let record = |nth: u64, sub: usize, number: u64| Found {
+        number,
+        key: "key".to_owned(),
+        shard: "shardId-000000000000".to_owned(),
+        position: Position::new(SequenceNumber::parse(&nth.to_string()).expect("digits"), sub as u64),
+        arrival: 0,
+    };
+    let block = |(nth, numbers): (u64, &&[u64])| -> Vec<Found> {
+        numbers.iter().enumerate().map(|(sub, number)| record(nth, sub, *number)).collect()
+    };
+    (1..).zip(blocks).flat_map(block).collect()
+}
+
+#[test]
+fn the_check_sees_what_is_missing_out_of_order_or_repeated_too_late() {
+    let input = stream(&[&[1], &[2], &[3], &[4]]);
+    let repeats = |blocks: &[&[u64]]| {
+        let output = stream(blocks);
+        std::panic::catch_unwind(|| assert_order_of_lanes(&input, &output)).ok()
+    };
+    assert_eq!(repeats(&[&[1, 2], &[3], &[4]]), Some(0));
+    assert_eq!(repeats(&[&[1, 2], &[1, 2], &[1, 2], &[3], &[4], &[4]]), Some(3));
+    let wrongs: [&[&[u64]]; 5] = [
+        &[&[1, 2], &[3]],
+        &[&[1], &[3], &[2], &[4]],
+        &[&[1], &[2], &[3], &[2], &[4]],
+        &[&[1, 2], &[2], &[3], &[4]],
+        &[&[1, 2], &[3], &[4], &[1, 2]],
+    ];
+    for wrong in wrongs {
+        assert_eq!(repeats(wrong), None, "{wrong:?}");
+    }
 }

@@ -157,8 +157,9 @@ async fn tables_are_served_too_and_reads_of_one_shard_are_told_apart() {
     let link = proxy.link("caller");
     let config = services.dynamodb.config().to_builder().endpoint_url(&link.environment()["AWS_ENDPOINT_URL_DYNAMODB"]);
     let dynamodb = aws_sdk_dynamodb::Client::from_conf(config.retry_config(RetryConfig::disabled()).build());
-    let rule = proxy.inject(Rule::new(Fault::Refused("AccessDeniedException")).service(Service::DynamoDb).table("a"));
-    for (table, code) in [("a", "AccessDeniedException"), ("b", "ResourceNotFoundException")] {
+    let rule =
+        proxy.inject(Rule::new(Fault::Refused("AccessDeniedException")).service(Service::DynamoDb).table("refused"));
+    for (table, code) in [("refused", "AccessDeniedException"), ("others", "ResourceNotFoundException")] {
         let error = dynamodb.describe_table().table_name(table).send().await.expect_err("no table");
         assert_eq!(error.code(), Some(code), "{error:?}");
     }

@@ -236,7 +236,9 @@ async fn an_odd_record_is_sent_on_as_it_is_by_guests_of_both_forms() {
     worker.until_within(LIMIT, "all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
     worker.stop().await;
     for stream in ["rows", "columns"] {
-        let found = raw::kinesis_records(&services, stream).await;
+        let mut found = raw::kinesis_records(&services, stream).await;
+        // What the guest in rows sends when it is told of events.
+        found.retain(|(key, _)| key != "hook");
         let differs = found.iter().zip(&expected).position(|(found, expected)| found != expected);
         assert_eq!(differs, None, "{stream}: {:.400?}", differs.map(|at| (&found[at].0, &expected[at].0)));
         assert_eq!(found.len(), expected.len(), "{stream}");

@@ -132,6 +132,7 @@ impl<'a> Batch<'a> {
     }
 
     /// The record at a place of the batch, from 0.
+    #[inline]
     pub fn get(&self, index: usize) -> Option<Record<'a>> {
         let start = *self.starts.get(index)?;
         let [sequence_number, partition_key, explicit_hash_key, data] = *self.lengths.get(index)?;

@@ -52,9 +52,16 @@ impl<C: Component> wit::Guest for C {
             &records.approximate_arrivals,
         )
         .map_err(|error| to_wit_error(error.into()))?;
-        let outcome = with_processor::<C, _>(|processor| processor.process(&shard.into(), &batch))?;
+        let outcome = with_processor::<C, _>(|processor| process(processor, &shard.into(), &batch))?;
         Ok(outcome.into())
     }
+}
+
+/// A function of its own: as a part of the export, which converts back and forth, the processor's loops would have to
+/// share the registers with all of that.
+#[inline(never)]
+fn process<P: Processor>(processor: &mut P, shard: &ShardContext, batch: &Batch<'_>) -> Result<Outcome, Error> {
+    processor.process(shard, batch)
 }
 
 impl<C: Component> wit_hooks::Guest for C

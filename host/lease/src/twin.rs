@@ -42,6 +42,8 @@ pub(crate) enum Verdict {
     Found(Twin),
     /// As before.
     Known,
+    /// It is gone, as was not known before.
+    Gone,
     /// This process is the one that has to stop.
     Yield(Twin),
 }
@@ -99,8 +101,7 @@ impl Watch {
             .map(|(key, _)| key)
             .collect();
         let Some(first) = living.first().copied() else {
-            self.since = None;
-            return Verdict::Alone;
+            return if self.since.take().is_some() { Verdict::Gone } else { Verdict::Alone };
         };
         let twin = Twin { worker: me.clone(), leases: living.len(), first: first.clone() };
         let Some(since) = self.since else {
@@ -210,7 +211,7 @@ mod tests {
         scans.extend((80..100).map(|second| (second, Vec::new())));
         let verdicts = verdicts(&scans);
         assert!(!verdicts.iter().any(is_yield));
-        assert_eq!(verdicts[40], Verdict::Alone);
+        assert_eq!(verdicts[28..32], [Verdict::Known, Verdict::Gone, Verdict::Alone, Verdict::Alone]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use shardmill_lease::change::Change;
 use shardmill_lease::store;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
-use shardmill_lease::{Error, Event, Lost, WorkerId};
+use shardmill_lease::{Error, Event, Lost, RunError, WorkerId};
 use shardmill_record::Checkpoint;
 use support::{Shards, Worker, key, options, position, shard, shard_id};
 use tokio::time::{Instant, sleep, timeout};
@@ -355,7 +355,7 @@ async fn what_is_forbidden_from_the_start_ends_the_coordinator_and_later_it_is_w
         let faults = move |call: &Call<'_>| if forbidden(call) { Fault::Forbid } else { Fault::None };
         let worker = Worker::start("w", &Memory::new().with_faults(faults), &Shards::numbered(2), 1);
         let ended = timeout(SCAN * 4, worker.running).await.expect("an end").unwrap();
-        assert!(matches!(ended, Err(store::Error::NotPermitted { .. })), "{ended:?}");
+        assert!(matches!(ended, Err(RunError::Store(store::Error::NotPermitted { .. }))), "{ended:?}");
     }
 
     let table = Memory::new();

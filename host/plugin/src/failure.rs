@@ -92,8 +92,9 @@ impl fmt::Display for Trap {
 impl fmt::Display for Timeout {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Wall(limit) => write!(formatter, "the call took longer than the {limit:?} that it may take"),
-            Self::Cpu(limit) => write!(formatter, "the call computed for longer than the {limit:?} that it may"),
+            Self::Wall(limit) => write!(formatter, "the call took longer than the {limit:?} that it may take")?,
+            Self::Cpu(limit) => write!(formatter, "the call computed for longer than the {limit:?} that it may")?,
         }
+        formatter.write_str(": raise the processor's limit of time, or give the guest less to do in one call")
     }
 }

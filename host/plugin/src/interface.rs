@@ -127,24 +127,28 @@ fn refusal(import: &str, grants: &Grants) -> Option<&'static str> {
     let Some(Name { package, interface, version }) = Name::parse(import) else {
         return Some("this host offers interfaces only");
     };
-    let granted = match (package, interface) {
+    let not_granted = match (package, interface) {
         (CONTRACT, "types" | "logging" | "configuration" | "metrics") => {
             let same = is_compatible(version, CONTRACT_VERSION);
-            return (!same).then_some("another version of the contract");
+            return (!same).then_some("another version of the contract than this host's: rebuild the guest");
         }
-        ("wasi:sockets" | "wasi:http", _) => return Some("the network is never granted"),
-        ("wasi:io", "error" | "poll" | "streams") | ("wasi:filesystem", "types" | "preopens") => true,
-        ("wasi:cli", "environment" | "exit" | "stdin" | "stdout" | "stderr") => true,
-        ("wasi:cli", interface) if interface.starts_with("terminal-") => true,
-        ("wasi:clocks", "wall-clock" | "monotonic-clock") => grants.clocks,
-        ("wasi:random", "random" | "insecure" | "insecure-seed") => grants.random,
-        (package, _) if package.starts_with("wasi:") && !is_compatible(version, "0.2.0") => false,
-        _ => return Some("this host does not have it"),
+        ("wasi:sockets" | "wasi:http", _) => return Some("the network is never granted: build the guest without it"),
+        ("wasi:io", "error" | "poll" | "streams") | ("wasi:filesystem", "types" | "preopens") => None,
+        ("wasi:cli", "environment" | "exit" | "stdin" | "stdout" | "stderr") => None,
+        ("wasi:cli", interface) if interface.starts_with("terminal-") => None,
+        ("wasi:clocks", "wall-clock" | "monotonic-clock") => {
+            (!grants.clocks).then_some("not granted to this processor: `grants = { clocks = true }` does so")
+        }
+        ("wasi:random", "random" | "insecure" | "insecure-seed") => {
+            (!grants.random).then_some("not granted to this processor: `grants = { random = true }` does so")
+        }
+        (package, _) if package.starts_with("wasi:") && !is_compatible(version, "0.2.0") => None,
+        _ => return Some("this host does not have it: build the guest without it"),
     };
     if !is_compatible(version, "0.2.0") {
-        return Some("this host offers WASI 0.2");
+        return Some("this host offers WASI 0.2: build the guest for wasm32-wasip2");
     }
-    (!granted).then_some("not granted to this processor")
+    not_granted
 }
 
 /// Whether both are releases with the same first two numbers.

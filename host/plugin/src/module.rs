@@ -56,7 +56,7 @@ pub enum Error {
         name: String,
     },
     /// The bytes begin as WebAssembly and do not go on so.
-    #[error("{name} is not valid WebAssembly: {reason}")]
+    #[error("{name} is not valid WebAssembly: {reason}; it may have been cut short: build it or copy it again")]
     Broken {
         /// The guest's name.
         name: String,
@@ -65,8 +65,8 @@ pub enum Error {
     },
     /// The component is made for another host.
     #[error(
-        "{name} is not a processor: it exports {exports}; expected is shardmill:processor/batch@{CONTRACT_VERSION} or \
-         shardmill:processor/columnar@{CONTRACT_VERSION}"
+        "{name} is not a processor: it exports {exports}; let it export shardmill:processor/batch@{CONTRACT_VERSION} \
+         or shardmill:processor/columnar@{CONTRACT_VERSION}, as `shardmill_guest::processor!` does"
     )]
     OtherWorld {
         /// The guest's name.
@@ -99,8 +99,19 @@ pub enum Error {
         /// The imports, each with the reason.
         imports: Names,
     },
-    /// The code does not compile, or its types are not the contract's.
-    #[error("{name} cannot be loaded: {reason}")]
+    /// What it imports or exports has the contract's names and other types.
+    #[error(
+        "{name} does not fulfil the contract: {reason}; rebuild it with the contract's files of version \
+         {CONTRACT_VERSION}, which are in wit/v0.1"
+    )]
+    Types {
+        /// The guest's name.
+        name: String,
+        /// What is different.
+        reason: String,
+    },
+    /// The code is not valid, or uses what this host does not have.
+    #[error("{name} cannot be compiled: {reason}; build it for wasm32-wasip2 without what is named here")]
     Compile {
         /// The guest's name.
         name: String,

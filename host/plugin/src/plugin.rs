@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
-use wasmtime::component::{InstancePre, Linker};
+use wasmtime::Engine;
+use wasmtime::component::{Component, InstancePre, Linker};
 
 use crate::abi;
 use crate::guest_log::{Budget, GuestLog};
 use crate::host::{Configuration, Host};
+use crate::interface::Contract;
 use crate::metrics::ProcessorMetrics;
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
 
@@ -51,15 +53,8 @@ impl Plugin {
     /// If the module imports what this processor is not granted, or has other types than the contract.
     pub fn new(runtime: &Runtime, module: Module, settings: Settings) -> Result<Self, module::Error> {
         module.check_grants(&settings.grants)?;
-        let compile = |error: wasmtime::Error| module::Error::Compile {
-            name: module.name().to_owned(),
-            reason: format!("{error:#}"),
-        };
-        let mut linker = Linker::new(runtime.engine());
-        wasi::link(&mut linker, &settings.grants).map_err(compile)?;
-        abi::link(&mut linker).map_err(compile)?;
-        let pre = linker.instantiate_pre(module.component()).map_err(compile)?;
-        let indices = abi::Indices::find(&pre, module.contract()).map_err(compile)?;
+        let (pre, indices) = link(runtime.engine(), module.component(), module.contract(), &settings.grants)
+            .map_err(|reason| module::Error::Types { name: module.name().to_owned(), reason })?;
         let config = match settings.config {
             Value::Object(table) => table,
             _nothing => serde_json::Map::new(),
@@ -131,6 +126,24 @@ impl Plugin {
         instance.init(configuration.text()).await?;
         Ok(instance)
     }
+}
+
+/// Gives a component what it imports, and finds what it exports; both only if the types are the contract's.
+pub(crate) fn link(
+    engine: &Engine,
+    component: &Component,
+    contract: Contract,
+    grants: &Grants,
+) -> Result<(InstancePre<Host>, abi::Indices), String> {
+    let linked = || {
+        let mut linker = Linker::new(engine);
+        wasi::link(&mut linker, grants)?;
+        abi::link(&mut linker)?;
+        let pre = linker.instantiate_pre(component)?;
+        let indices = abi::Indices::find(&pre, contract)?;
+        Ok((pre, indices))
+    };
+    linked().map_err(|error: wasmtime::Error| format!("{error:#}"))
 }
 
 impl fmt::Debug for Plugin {

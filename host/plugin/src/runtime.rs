@@ -11,7 +11,7 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::Cache;
-use crate::{Digest, Metrics, Module, module};
+use crate::{Digest, Grants, Metrics, Module, module, plugin};
 
 /// How often a guest that computes is interrupted, to give way to other tasks or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -84,7 +84,8 @@ impl Runtime {
     /// Compiling takes from milliseconds to seconds of one or more cores; it runs on a thread of its own.
     ///
     /// # Errors
-    /// If the bytes are not a component that fulfils the contract, or if it imports what this host never grants.
+    /// If the bytes are not a component that fulfils the contract, its types included, or if it imports what this host
+    /// never grants.
     pub async fn load(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<Module, module::Error> {
         let (runtime, owned, bytes) = (self.clone(), name.to_owned(), bytes.into());
         let loading = tokio::task::spawn_blocking(move || runtime.load_blocking(&owned, &bytes));
@@ -106,6 +107,8 @@ impl Runtime {
                 let compiled = Component::from_binary(engine, bytes);
                 let component = compiled
                     .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
+                plugin::link(engine, &component, checked.1, &Grants { clocks: true, random: true })
+                    .map_err(|reason| module::Error::Types { name: name.to_owned(), reason })?;
                 cache.store(&digest, &component);
                 component
             }

@@ -66,7 +66,10 @@ pub enum InvalidOutcome {
     #[error("record {0} is named twice among done, failed and skipped")]
     IndexTwice(u32),
     /// An output for which the configuration has no stream.
-    #[error("output {output} is for `{name}`, which is not among the processor's outputs")]
+    #[error(
+        "output {output} is for `{name}`, which is not among the processor's outputs: add it to the configuration, or \
+         correct the name in the guest"
+    )]
     UnknownOutput {
         /// Which of the outputs.
         output: usize,
@@ -116,7 +119,7 @@ pub enum InvalidOutcome {
         limit: usize,
     },
     /// More outputs than are allowed.
-    #[error("there are {count} outputs, and {limit} are allowed")]
+    #[error("there are {count} outputs, and {limit} are allowed: make the processor's batches smaller")]
     TooManyOutputs {
         /// How many.
         count: usize,
@@ -124,7 +127,10 @@ pub enum InvalidOutcome {
         limit: usize,
     },
     /// More bytes of outputs than are allowed.
-    #[error("the outputs have {bytes} bytes together, and {limit} are allowed")]
+    #[error(
+        "the outputs have {bytes} bytes together, and {limit} are allowed: raise the processor's limit of an outcome, or \
+         make its batches smaller"
+    )]
     OutputsTooLarge {
         /// How many.
         bytes: usize,
@@ -179,7 +185,10 @@ pub enum InvalidOutcome {
         what: &'static str,
     },
     /// More bytes than the host copies out of a guest in one call.
-    #[error("the guest handed the host more than {limit} bytes in one call")]
+    #[error(
+        "the guest handed the host more than {limit} bytes in one call: raise the processor's limit of an outcome, or \
+         make its batches smaller"
+    )]
     TooLarge {
         /// The limit.
         limit: usize,

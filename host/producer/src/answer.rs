@@ -135,7 +135,13 @@ impl Failure {
             }
             _ => (Kind::Unknown, "connection"),
         };
-        Self { kind, label, code: label.to_owned(), reason: with_causes(error) }
+        let reason = match error {
+            SdkError::ResponseError(answer) if !answer.raw().status().is_success() => {
+                format!("HTTP status {} and nothing that can be read", answer.raw().status().as_u16())
+            }
+            _ => with_causes(error),
+        };
+        Self { kind, label, code: label.to_owned(), reason }
     }
 
     /// An answer that cannot be right.

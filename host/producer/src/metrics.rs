@@ -189,7 +189,7 @@ mod tests {
         stream.request(&Request::new(tokio::time::Instant::now()));
         stream.answer(Duration::from_millis(3));
         stream.error("timeout");
-        stream.settled(&Settled { acknowledged: 3, retries: 1, possible_repeats: 2, misplaced: 1 });
+        stream.settled(&Settled { acknowledged: 3, retries: 1, possible_repeats: 2, misplaced: 1, failing_for: None });
         let mut text = String::new();
         encode(&mut text, &registry).unwrap();
         for line in [

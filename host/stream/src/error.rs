@@ -301,7 +301,12 @@ impl Error {
             };
             return Self::of_refusal(call, region, refusal.code(), status, reason);
         }
-        let reason = with_causes(error);
+        let reason = match error {
+            SdkError::ResponseError(answer) if !answer.raw().status().is_success() => {
+                format!("HTTP status {} and nothing that can be read", answer.raw().status().as_u16())
+            }
+            _ => with_causes(error),
+        };
         if let Some(credentials) = find_cause::<CredentialsError>(error) {
             let passing =
                 matches!(credentials, CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_));

@@ -85,6 +85,23 @@ proptest! {
 }
 
 #[test]
+fn odd_and_damaged_answers_are_some_of_them_right_and_some_wrong() {
+    let bench = Bench::new();
+    let (mut odd, mut damaged) = ([0, 0], [0, 0]);
+    for seed in 0..1_000 {
+        let mut author = Author::new(seed, true);
+        let value = author.answer();
+        odd[usize::from(bench.check_json(&author.json(&value)).is_ok())] += 1;
+        let mut author = Author::new(seed, false);
+        let value = author.answer();
+        let mut body = author.json(&value);
+        author.damage(&mut body);
+        damaged[usize::from(bench.check_json(&body).is_ok())] += 1;
+    }
+    assert!(odd.iter().chain(&damaged).all(|count| *count > 100), "{odd:?} and {damaged:?}");
+}
+
+#[test]
 fn the_answer_of_the_api_reference_is_read() {
     // The example of the API reference, its data and an exponent included.
     let body = br#"{

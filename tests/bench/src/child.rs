@@ -95,6 +95,7 @@ bytes-per-second = "1 TiB"
 [processors.count]
 stream = "{stream}"
 plugin = {plugin:?}
+config = {{ byte = 97, silent = true }}
 "#
         )
     }

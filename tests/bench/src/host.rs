@@ -92,7 +92,7 @@ impl Bench<'_> {
             application: format!("bench-{}", self.runs),
             stream: stream.to_owned(),
             cache: self.cache.path().to_owned(),
-            plugin: paths::plugin("guest_count_bytes"),
+            plugin: paths::plugin("guest_count"),
         };
         let mut host = Host::start(self.services, &job);
         host.listening().await;

@@ -42,7 +42,7 @@ pub(crate) async fn run(options: &Options) -> Section {
         application,
         stream: STREAM.to_owned(),
         cache: cache.path().to_owned(),
-        plugin: paths::plugin("guest_count_bytes"),
+        plugin: paths::plugin("guest_count"),
     };
     // Leaves leases and compiled code behind.
     stream::fill(&services, STREAM, stream::SHARDS, 100).await;

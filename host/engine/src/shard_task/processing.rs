@@ -15,12 +15,17 @@ use crate::{Applied, BatchProgress, GivenUp, Hook, Invariant, SendError};
 /// How often the log says that a shard's records are skipped.
 const SKIPS_TOLD_EVERY: Duration = Duration::from_secs(60);
 
+/// Of so many calls that the host could not make, the log tells of one.
+const UNMADE_TOLD_EVERY: u32 = 20;
+
 /// What came of one attempt.
 struct Attempt {
     applied: Applied,
     kind: &'static str,
     /// Whether the call failed as a whole: then nobody knows which record is to blame.
     whole: bool,
+    /// Whether the host could not make the call: then nothing was handed over, and no record's attempt is used up.
+    unmade: bool,
     /// The guest's own wish for the wait before the next attempt.
     after: Option<Duration>,
     stop: Option<String>,
@@ -61,6 +66,7 @@ impl ShardTask {
         let mut progress = BatchProgress::new(batch.len(), self.options.attempts);
         let mut leave = None;
         let mut attempt = 0;
+        let mut unmade = 0;
         while leave.is_none() {
             let handed = progress.pending();
             if handed.is_empty() {
@@ -72,8 +78,9 @@ impl ShardTask {
             } else {
                 Cow::Owned(batch.select(handed.iter().copied()))
             };
-            let result = self.attempt(&part, attempt).await?;
+            let result = self.attempt(&part, attempt - unmade).await?;
             let came = self.judge(&part, &handed, result, &mut progress);
+            unmade += u32::from(came.unmade);
             self.note(&batch, &came.applied);
             if came.applied.failed == 0 && came.stop.is_none() {
                 continue;
@@ -134,7 +141,13 @@ impl ShardTask {
             Ok(settled) => {
                 self.metrics.outputs_dropped.get_or_create(&self.labels).inc_by(settled.dropped_outputs as u64);
                 let applied = progress.apply(handed, settled);
-                Attempt { applied, kind: "record", whole: false, after: None, stop: None }
+                Attempt { applied, kind: "record", whole: false, unmade: false, after: None, stop: None }
+            }
+            // For as long as it takes: no record and no guest is to blame.
+            Err(failure @ Failure::Host(_)) => {
+                let first_reason = Some(failure.to_string());
+                let applied = Applied { failed: handed.len(), first_reason, ..Applied::default() };
+                Attempt { applied, kind: failure.kind(), whole: true, unmade: true, after: None, stop: None }
             }
             Err(failure) => {
                 let reason = with_record(part, &failure);
@@ -147,7 +160,7 @@ impl ShardTask {
                     _other => (true, None, None),
                 };
                 let applied = progress.fail_all(handed, &reason, retry);
-                Attempt { applied, kind: failure.kind(), whole: true, after, stop }
+                Attempt { applied, kind: failure.kind(), whole: true, unmade: false, after, stop }
             }
         }
     }
@@ -182,10 +195,11 @@ impl ShardTask {
         self.tell(Hook::GivenUp(records), self.options.hook_timeout).await;
     }
 
-    /// A line for the first failure of a batch only: the ones after it are in the metrics and the status.
+    /// A line for the first failure of a batch only: the ones after it are in the metrics and the status. What the host
+    /// cannot do has no last attempt, so it is told again.
     fn show_retrying(&self, came: &Attempt, attempt: u32) {
         let reason = came.applied.first_reason.clone().unwrap_or_default();
-        if attempt == 1 {
+        if attempt == 1 || came.unmade && attempt.is_multiple_of(UNMADE_TOLD_EVERY) {
             tracing::warn!(
                 processor = %self.options.processor, shard = %self.shard, records = came.applied.failed, reason,
                 attempts_allowed = self.options.attempts,

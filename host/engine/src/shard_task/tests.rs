@@ -2,14 +2,16 @@
 
 mod fakes;
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{Coordinator, Event, Lease, LeaseKey, TokioClock, WorkerId};
-use shardmill_plugin::{Cause, FailedRecord, Failure, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord};
+use shardmill_plugin::{
+    Cause, FailedRecord, Failure, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord, Trap,
+};
 use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, UserRecord};
 use shardmill_stream::start::Start;
 use tokio::task::JoinHandle;
@@ -262,7 +264,7 @@ async fn a_batch_holds_the_bytes_of_its_page_until_it_is_processed() {
     .await;
     budget.set(run.budget.clone()).unwrap();
     assert_eq!(run.task.await.unwrap(), Ended::Complete);
-    let held = held.lock().unwrap();
+    let held = held.lock().unwrap().clone();
     // Also the last batch of a page, and while nothing is being read any more.
     assert_eq!(held.len(), 4);
     assert!(held.iter().all(|bytes| *bytes > 0), "{held:?}");
@@ -315,10 +317,36 @@ async fn a_poison_record_stops_the_shard_with_what_is_before_it_done_and_the_lea
     assert_eq!(run.task.await.unwrap(), Ended::Released);
 }
 
+fn crash() -> Failure {
+    Failure::Trap(Trap { message: "crash".into(), backtrace: String::new(), stderr: String::new() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_host_cannot_do_uses_up_no_attempt() {
+    let (calls, seen) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let (called, attempts) = (Arc::clone(&calls), Arc::clone(&seen));
+    let run = Run::start([(1..=3).collect()], false, move |shard, batch| {
+        attempts.lock().unwrap().push(shard.attempt);
+        match called.fetch_add(1, Ordering::SeqCst) {
+            // Three are allowed, and these are not among them.
+            0..20 => Err(Failure::Host("no room for another instance".into())),
+            20..22 => Err(crash()),
+            _last => Ok(copy(batch)),
+        }
+    })
+    .await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
+    assert_eq!(run.kept.sent(), texts(1..=3));
+    assert_eq!(calls.load(Ordering::SeqCst), 23);
+    let seen = seen.lock().unwrap();
+    assert!(seen[..21].iter().all(|attempt| *attempt == 1), "{seen:?}");
+    assert_eq!(seen[21..], [2, 3]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_crashes_is_made_again() {
     let run = Run::start([(1..=3).collect()], false, |shard, batch| match shard.attempt {
-        1 => Err(Failure::Host("crash".into())),
+        1 => Err(crash()),
         2 => Err(ProcessError::Retry { after: Duration::from_secs(60), message: "later".into() }.into()),
         _ => Ok(copy(batch)),
     })
@@ -331,7 +359,7 @@ async fn a_call_that_crashes_is_made_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_batch_that_fails_as_a_whole_blames_no_single_record() {
-    let run = Run::start([(1..=9).collect()], false, |_, _| Err(Failure::Host("crash".into()))).await;
+    let run = Run::start([(1..=9).collect()], false, |_, _| Err(crash())).await;
     run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
     let ShardState::Stopped { reason } = run.state() else { unreachable!() };
     assert!(reason.contains("9 records from 1/0 to 9/0") && reason.contains("3 attempts"), "{reason}");

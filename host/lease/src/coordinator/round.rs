@@ -216,6 +216,10 @@ impl Coordinator {
         let is_own = |lease: &Lease| has_tried(epochs, lease);
         match memory.twins.observe(now, options.expiry, me, leases, is_own) {
             Verdict::Alone | Verdict::Known => {}
+            Verdict::Gone => {
+                let (application, worker) = (&options.application, me);
+                tracing::info!(application, %worker, "no other process uses this worker's id any more");
+            }
             Verdict::Found(twin) => {
                 tracing::error!(
                     application = options.application, worker = %me, leases = twin.leases, lease = %twin.first,

@@ -105,10 +105,28 @@ async fn an_outcome_that_cannot_be_read_is_an_error_that_says_why() {
     let index = InvalidOutcome::NameIndex { output: 1, index: 7, names: 1 };
     assert_eq!(invalid(Form::Columnar, "name-index").await, index);
     assert!(matches!(invalid(Form::Columnar, "invalid-utf8").await, InvalidOutcome::NotText { output: 0, .. }));
-    // This one can be read: the check as a whole refuses it.
-    let outcome = world.process(Form::Rows, "index-outside").await.0.unwrap();
-    let settled = outcome.settle(4, &|_| true, &world.limits.outcome);
-    assert_eq!(settled, Err(InvalidOutcome::IndexOutside { list: "done", index: 1_000_000, records: 4 }));
+    assert!(matches!(invalid(Form::Columnar, "invalid-hash-key").await, InvalidOutcome::HashKey { output: 0, .. }));
+}
+
+#[tokio::test]
+async fn an_outcome_that_can_be_read_and_is_wrong_about_its_batch_is_refused_as_a_whole() {
+    const OUTSIDE: u32 = 1_000_000;
+    let world = World::new();
+    let settled = async |form, behaviour| {
+        let outcome = world.process(form, behaviour).await.0.unwrap();
+        outcome.settle(4, &|name| name == "out", &world.limits.outcome)
+    };
+    let outside = |list| Err(InvalidOutcome::IndexOutside { list, index: OUTSIDE, records: 4 });
+    assert_eq!(settled(Form::Rows, "index-outside").await, outside("done"));
+    assert_eq!(settled(Form::Rows, "failed-outside").await, outside("failed"));
+    assert_eq!(settled(Form::Columnar, "index-outside").await, outside("skipped"));
+    assert_eq!(settled(Form::Columnar, "before-outside").await, outside("done before"));
+    for form in [Form::Rows, Form::Columnar] {
+        let cause = InvalidOutcome::Cause { output: 0, cause: Cause::Record(OUTSIDE) };
+        assert_eq!(settled(form, "cause-outside").await, Err(cause), "{form}");
+    }
+    let unknown = settled(Form::Columnar, "unknown-name").await.unwrap_err();
+    assert_eq!(unknown, InvalidOutcome::UnknownOutput { output: 0, name: "nowhere".into() });
 }
 
 #[tokio::test]

@@ -6,14 +6,8 @@ use serde_json::json;
 use shardmill_plugin::{Failure, Form, InvalidOutcome, Timeout, Trap};
 use tokio::time::Instant;
 
-use crate::support::{World, batch, guest, section, shard, with_core_module};
-
-/// A module whose start function is this code; `loop` is `03 40 0c 00 0b`, `unreachable` is `00`.
-fn starting(code: &[u8]) -> Vec<Vec<u8>> {
-    let body = [&[0][..], code, &[0x0b]].concat();
-    let entry = [&[1, body.len() as u8][..], &body].concat();
-    vec![section(1, &[1, 0x60, 0, 0]), section(3, &[1, 0]), section(8, &[0]), section(10, &entry)]
-}
+use crate::forge::{SPIN, TRAP, growing, section, starting, with_core_module};
+use crate::support::{World, batch, guest, shard};
 
 async fn start(world: &World, bytes: Vec<u8>) -> Failure {
     let module = world.runtime.load("patched", bytes).await.unwrap();
@@ -122,15 +116,21 @@ async fn memory_is_summed_over_all_memories() {
     assert!(instance.memory() > 20 << 20);
     let failure = start(&world, with_core_module(guest(Form::Columnar), &memory, 4)).await;
     assert!(matches!(failure, Failure::Memory { limit, .. } if limit == 64 << 20), "{failure:?}");
+    // The same memories are empty at first, and grow when the guest runs.
+    let module = world.runtime.load("one", with_core_module(guest(Form::Columnar), &growing(320), 1)).await.unwrap();
+    let instance = world.plugin(&module, json!({})).instance().await.unwrap();
+    assert!(instance.memory() > 20 << 20);
+    let failure = start(&world, with_core_module(guest(Form::Columnar), &growing(320), 4)).await;
+    assert!(matches!(failure, Failure::Memory { limit, .. } if limit == 64 << 20), "{failure:?}");
 }
 
 #[tokio::test]
 async fn starting_is_bounded() {
     let mut world = World::new();
     world.limits.start_timeout = Duration::from_millis(200);
-    let spinning = with_core_module(guest(Form::Columnar), &starting(&[3, 0x40, 0x0c, 0, 0x0b]), 1);
+    let spinning = with_core_module(guest(Form::Columnar), &starting(SPIN), 1);
     assert!(matches!(start(&world, spinning).await, Failure::Timeout(_)));
-    let trapping = with_core_module(guest(Form::Columnar), &starting(&[0]), 1);
+    let trapping = with_core_module(guest(Form::Columnar), &starting(TRAP), 1);
     assert!(matches!(start(&world, trapping).await, Failure::Trap(_)));
     let module = world.module(Form::Rows).await;
     let spinning = world.plugin(&module, json!({ "init": "spin" })).instance().await.err();
@@ -152,13 +152,15 @@ async fn a_hook_that_has_little_time_left_is_ended() {
 async fn what_a_guest_hands_the_host_is_bounded() {
     let mut world = World::new();
     world.limits.outcome_bytes = 1 << 20;
-    for behaviour in ["huge", "huge-log"] {
-        let (result, is_usable) = world.process(Form::Rows, behaviour).await;
+    for (form, behaviour) in [(Form::Rows, "huge"), (Form::Rows, "huge-log"), (Form::Columnar, "huge")] {
+        let (result, is_usable) = world.process(form, behaviour).await;
         let expected = Failure::InvalidOutcome(InvalidOutcome::TooLarge { limit: 1 << 20 });
-        assert_eq!((result, is_usable), (Err(expected), false), "{behaviour}");
+        assert_eq!((result, is_usable), (Err(expected), false), "{form} {behaviour}");
     }
     world.limits.outcome_bytes = 16 << 20;
-    assert!(world.process(Form::Rows, "huge").await.0.is_ok());
+    for form in [Form::Rows, Form::Columnar] {
+        assert!(world.process(form, "huge").await.0.is_ok(), "{form}");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use serde_json::json;
 use shardmill_plugin::module::Error;
 use shardmill_plugin::{Abi, Digest, Form, Grants, Limits, Plugin, RuntimeOptions, Settings};
 
-use crate::support::{World, component, guest};
+use crate::forge::{component, section, with_core_module};
+use crate::support::{World, guest};
 
 const BATCH: &str = "shardmill:processor/batch@0.1.0";
 const COLUMNAR: &str = "shardmill:processor/columnar@0.1.0";
@@ -33,7 +34,8 @@ async fn what_is_no_component_is_refused_with_the_way_to_make_one() {
     let error = refused(b"\0asm\x01\0\0\0".to_vec()).await;
     assert!(matches!(error, Error::CoreModule { .. }) && error.to_string().contains("wasm-tools component new"));
     let cut = guest(Form::Rows)[..5000].to_vec();
-    assert!(matches!(refused(cut).await, Error::Broken { .. }));
+    let error = refused(cut).await;
+    assert!(matches!(error, Error::Broken { .. }) && error.to_string().contains("copy it again"), "{error}");
 }
 
 #[tokio::test]
@@ -58,21 +60,29 @@ async fn another_world_or_version_is_named() {
     assert!(refused(component(&[], &[])).await.to_string().contains("it exports nothing"));
     let text = refused(component(&[], &["shardmill:processor/batch@0.2.0"])).await.to_string();
     assert!(text.contains("shardmill:processor/batch@0.2.0") && text.contains("0.1.0"), "{text}");
+    let text = refused(component(&["shardmill:processor/logging@0.2.0"], &[BATCH])).await.to_string();
+    assert!(text.contains("shardmill:processor/logging@0.2.0 (another version of the contract"), "{text}");
     assert!(matches!(refused(component(&[], &[BATCH, COLUMNAR])).await, Error::BothForms { .. }));
 }
 
 #[tokio::test]
 async fn an_interface_of_the_right_name_with_other_types_is_refused_before_it_runs() {
-    let world = World::new();
-    let module = world.runtime.load("late.wasm", component(&[], &[BATCH])).await.unwrap();
-    let settings = Settings {
-        processor: "flights".into(),
-        config: json!({}),
-        limits: Limits::default(),
-        grants: Grants::default(),
-    };
-    let error = Plugin::new(&world.runtime, module, settings).unwrap_err();
-    assert!(error.to_string().contains("process-batch"), "{error}");
+    for interface in [BATCH, COLUMNAR] {
+        let error = refused(component(&[], &[interface])).await;
+        assert!(matches!(error, Error::Types { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(interface) && text.contains("`init`") && text.contains("rebuild it"), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn code_that_this_host_cannot_compile_is_refused_with_the_reason() {
+    // A component whose core module returns nothing where it promises a number.
+    let module = [section(1, &[1, 0x60, 0, 1, 0x7f]), section(3, &[1, 0]), section(10, &[1, 2, 0, 0x0b])];
+    let error = refused(with_core_module(guest(Form::Columnar), &module, 1)).await;
+    assert!(matches!(error, Error::Compile { .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("late.wasm") && text.contains("type mismatch") && text.contains("build it"), "{text}");
 }
 
 #[tokio::test]
@@ -81,6 +91,7 @@ async fn imports_that_are_not_granted_are_named_one_by_one() {
     let Error::NotGranted { imports, .. } = refused(component(&imports, &[BATCH])).await else { panic!() };
     let named: Vec<_> = imports.0.iter().map(|import| import.split(' ').next().unwrap()).collect();
     assert_eq!(named, ["wasi:sockets/tcp@0.2.6", "wasi:http/types@0.2.6", "wasi:cli/stdin@0.3.0"]);
+    assert!(imports.0[0].contains("never granted") && imports.0[2].contains("WASI 0.2"), "{imports}");
 }
 
 #[tokio::test]
@@ -94,7 +105,8 @@ async fn what_the_configuration_does_not_grant_is_refused_to_that_processor_alon
         grants: Grants { clocks, random: true },
     };
     let error = Plugin::new(&world.runtime, module.clone(), settings(false)).unwrap_err();
-    assert!(error.to_string().contains("wasi:clocks/monotonic-clock@0.2"), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("wasi:clocks/monotonic-clock@0.2") && text.contains("grants = { clocks = true }"), "{text}");
     Plugin::new(&world.runtime, module, settings(true)).unwrap();
 }
 

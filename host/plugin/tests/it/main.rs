@@ -2,6 +2,7 @@
 
 mod calls;
 mod containment;
+mod forge;
 mod loading;
 mod speech;
 mod support;

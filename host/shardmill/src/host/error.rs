@@ -28,10 +28,15 @@ pub enum Error {
         source: shardmill_plugin::module::Error,
     },
     /// A plugin does not start with its configuration.
-    #[error("processor {processor}: the plugin does not start: {source}")]
+    #[error(
+        "processor {processor}: the plugin {} does not start: {source}; correct its `config` or `limits`, or the plugin",
+        path.display()
+    )]
     StartPlugin {
         /// The processor.
         processor: String,
+        /// The file.
+        path: PathBuf,
         /// Why.
         source: shardmill_plugin::Failure,
     },

@@ -68,7 +68,7 @@ impl Builder {
         for (processor, module) in self.config.processors.values().zip(loaded) {
             // `init` says whether it takes its configuration.
             let plugin = parts::plugin(&runtime, module.clone(), processor)?;
-            parts::start(&plugin, &processor.name).await?;
+            parts::start(&plugin, processor).await?;
             modules.insert(processor.name.clone(), module);
         }
         Ok(modules)
@@ -108,7 +108,7 @@ impl Builder {
             let plugin = parts::plugin(&runtime, module, processor)?;
             let pool = plugin.pool(processor.limits.instances);
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
-            drop(pool.get().await.map_err(|source| Error::StartPlugin { processor: processor.name.clone(), source })?);
+            drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);
             let parts = Parts {
                 options: Arc::new(parts::engine_options(&config, processor)),
                 lease_options: parts::lease_options(&config, processor),

@@ -100,9 +100,12 @@ pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Proc
     Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
 }
 
-pub(super) async fn start(plugin: &Plugin, processor: &str) -> Result<(), Error> {
-    let started = plugin.instance().await;
-    started.map(drop).map_err(|source| Error::StartPlugin { processor: processor.to_owned(), source })
+pub(super) async fn start(plugin: &Plugin, processor: &config::Processor) -> Result<(), Error> {
+    plugin.instance().await.map(drop).map_err(|source| does_not_start(processor, source))
+}
+
+pub(super) fn does_not_start(processor: &config::Processor, source: shardmill_plugin::Failure) -> Error {
+    Error::StartPlugin { processor: processor.name.clone(), path: processor.plugin.clone(), source }
 }
 
 pub(super) fn polling(stream: &config::Stream) -> polling::Options {

@@ -1,5 +1,5 @@
-//! A guest in columns, without hooks, that does what its configuration says. It plays the guests that a host must
-//! survive.
+//! A guest in columns, without hooks, that echoes and does besides what its configuration says in `do`; with `on` only
+//! when a batch holds that text. It plays the guests that a host must survive.
 #![cfg(target_arch = "wasm32")]
 
 mod bindings {
@@ -12,13 +12,23 @@ mod bindings {
 use std::cell::RefCell;
 
 use bindings::exports::shardmill::processor::columnar::{self, Outcome, OutputColumns, RecordColumns};
-use bindings::shardmill::processor::types::{Cause, DoneRecords, ProcessError, ShardContext};
+use bindings::shardmill::processor::types::{Cause, DoneRecords, ProcessError, ShardContext, SkippedRecord};
 use serde_json::Value;
 
 struct Guest;
 
 thread_local! {
     static CONFIG: RefCell<Value> = const { RefCell::new(Value::Null) };
+}
+
+fn setting(name: &str) -> String {
+    CONFIG.with_borrow(|config| config[name].as_str().unwrap_or_default().to_owned())
+}
+
+/// What to do with these records, besides an echo.
+fn behaviour(records: &RecordColumns) -> String {
+    let on = setting("on");
+    if String::from_utf8_lossy(&records.arena).contains(&on) { setting("do") } else { String::new() }
 }
 
 impl columnar::Guest for Guest {
@@ -29,7 +39,8 @@ impl columnar::Guest for Guest {
 
     fn process_batch(_: ShardContext, records: RecordColumns) -> Result<Outcome, ProcessError> {
         let mut outputs = echo(&records);
-        match CONFIG.with_borrow(|config| config["do"].as_str().unwrap_or_default().to_owned()).as_str() {
+        let (mut done, mut skipped) = (DoneRecords::Others, Vec::new());
+        match behaviour(&records).as_str() {
             "retry-unless-whole" => {
                 let whole = records.lengths.iter().map(|length| *length as usize).sum::<usize>() == records.arena.len();
                 let columns =
@@ -44,14 +55,26 @@ impl columnar::Guest for Guest {
             "missing-length" => drop(outputs.lengths.pop()),
             "missing-cause" => drop(outputs.causes.pop()),
             "name-index" => outputs.name_indexes[1] = 7,
+            "unknown-name" => outputs.names[0] = "nowhere".to_owned(),
             "invalid-utf8" => outputs.arena[0] = 0xff,
+            "invalid-hash-key" => {
+                // The first byte of the data becomes the hash key.
+                outputs.lengths[1] += 1;
+                outputs.lengths[2] -= 1;
+            }
+            "cause-outside" => outputs.causes[0] = Cause::Record(1_000_000),
+            "before-outside" => done = DoneRecords::Before(1_000_000),
+            "index-outside" => skipped.push(SkippedRecord { index: 1_000_000, reason: "old".to_owned() }),
+            "huge" => {
+                outputs.arena.resize(outputs.arena.len() + (8 << 20), 7);
+                *outputs.lengths.last_mut().expect("a batch has records") += 8 << 20;
+            }
             "panic" => panic!("columns went wrong"),
             "digest" => outputs = digest(&records),
             "outgrow" => outputs = outgrow(&records),
             _ => {}
         }
-        let (done, failed, skipped, checkpoint) = (DoneRecords::Others, Vec::new(), Vec::new(), None);
-        Ok(Outcome { done, failed, skipped, checkpoint, outputs })
+        Ok(Outcome { done, failed: Vec::new(), skipped, checkpoint: None, outputs })
     }
 }
 

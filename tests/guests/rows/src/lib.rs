@@ -1,5 +1,6 @@
 //! A guest in rows, with hooks, that does what its configuration says: `do` names a behaviour of `process-batch`, and
-//! `init` one of `init`. It plays the guests that a host must survive.
+//! `init` one of `init`. With `on` it behaves so only when a batch holds a record with that text, and echoes the others;
+//! with `hooks = "silent"` its hooks emit nothing. It plays the guests that a host must survive.
 #![cfg(target_arch = "wasm32")]
 
 mod bindings {
@@ -21,6 +22,9 @@ use bindings::shardmill::processor::types::{
 use bindings::shardmill::processor::{configuration, logging, metrics};
 use serde_json::Value;
 
+#[path = "../../count/src/occurrences.rs"]
+mod occurrences;
+
 struct Guest;
 
 thread_local! {
@@ -30,6 +34,17 @@ thread_local! {
 
 fn setting(name: &str) -> String {
     CONFIG.with_borrow(|config| config[name].as_str().unwrap_or_default().to_owned())
+}
+
+/// What to do with these records.
+fn behaviour(records: &[UserRecord]) -> String {
+    let on = setting("on");
+    // Each payload has an empty text in it, but a batch may have no payload.
+    if on.is_empty() || records.iter().any(|record| String::from_utf8_lossy(&record.data).contains(&on)) {
+        setting("do")
+    } else {
+        "echo".to_owned()
+    }
 }
 
 impl batch::Guest for Guest {
@@ -53,7 +68,7 @@ impl batch::Guest for Guest {
             checkpoint: None,
             outputs: Vec::new(),
         };
-        match setting("do").as_str() {
+        match behaviour(&records).as_str() {
             "echo" => {
                 outcome.outputs = records.iter().enumerate().map(|(index, record)| echo(index, record)).collect();
                 outcome.checkpoint = records.last().map(|record| Position {
@@ -69,6 +84,10 @@ impl batch::Guest for Guest {
                 let calls = CALLS.get().to_string();
                 outcome.outputs.push(output("count", calls.into_bytes(), Cause::Batch));
             }
+            "occurrences" => {
+                let total: u64 = records.iter().map(|record| occurrences::occurrences(&record.data, b',')).sum();
+                outcome.outputs.push(output("occurrences", total.to_string().into_bytes(), Cause::Batch));
+            }
             "configuration" => {
                 for value in [Some(configuration::all()), configuration::get("nested.key"), configuration::get("none")]
                 {
@@ -82,6 +101,10 @@ impl batch::Guest for Guest {
                 outcome.skipped.push(SkippedRecord { index: 2, reason: "old".to_owned() });
             }
             "index-outside" => outcome.done = DoneRecords::Listed(vec![0, 1_000_000]),
+            "failed-outside" => {
+                outcome.failed.push(FailedRecord { index: 1_000_000, reason: "bad".to_owned(), retry: true });
+            }
+            "cause-outside" => outcome.outputs.push(output("k", Vec::new(), Cause::Record(1_000_000))),
             "bad-hash-key" => {
                 let mut bad = output("k", Vec::new(), Cause::Batch);
                 bad.explicit_hash_key = Some("-1".to_owned());
@@ -155,7 +178,10 @@ impl hooks::Guest for Guest {
         told(id, "shard-ended".to_owned())
     }
 
-    fn idle(_: u64, _: ShardContext) -> Result<HookOutcome, ProcessError> {
+    fn idle(id: u64, _: ShardContext) -> Result<HookOutcome, ProcessError> {
+        if setting("hooks") == "silent" {
+            return told(id, String::new());
+        }
         Err(ProcessError::Reject("not idle".to_owned()))
     }
 
@@ -170,7 +196,11 @@ impl hooks::Guest for Guest {
 }
 
 fn told(id: u64, text: String) -> Result<HookOutcome, ProcessError> {
-    Ok(HookOutcome { checkpoint: None, outputs: vec![output("hook", text.into_bytes(), Cause::Hook(id))] })
+    let mut outputs = vec![output("hook", text.into_bytes(), Cause::Hook(id))];
+    if setting("hooks") == "silent" {
+        outputs.clear();
+    }
+    Ok(HookOutcome { checkpoint: None, outputs })
 }
 
 fn echo(index: usize, record: &UserRecord) -> Output {

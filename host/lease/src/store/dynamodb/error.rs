@@ -29,6 +29,13 @@ enum Kind {
     InDoubt,
 }
 
+/// An error without a code, as what stands before a service answers in its place.
+#[derive(Debug, thiserror::Error)]
+#[error("HTTP status {status} and nothing that can be read")]
+struct Unreadable {
+    status: u16,
+}
+
 // === impl Context ===
 
 impl<'a> Context<'a> {
@@ -42,7 +49,7 @@ impl<'a> Context<'a> {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let kind = kind(&error);
-        let source: Source = Box::new(error);
+        let source = source(error);
         match kind {
             Kind::InDoubt | Kind::NotDone => Error::Unavailable { table: self.table.to_owned(), source },
             kind => self.common(&kind, source),
@@ -55,7 +62,7 @@ impl<'a> Context<'a> {
         E: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static,
     {
         let kind = kind(&error);
-        let source: Source = Box::new(error);
+        let source = source(error);
         match kind {
             Kind::InDoubt => Error::Unknown { table: self.table.to_owned(), source },
             kind => self.common(&kind, source),
@@ -127,6 +134,19 @@ where
             Some(_) => Kind::Credentials { passing: false },
             None => Kind::InDoubt,
         },
+    }
+}
+
+/// What an error message shows as the store's words.
+fn source<E>(error: SdkError<E, HttpResponse>) -> Source
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    match error {
+        SdkError::ResponseError(answer) if !answer.raw().status().is_success() => {
+            Box::new(Unreadable { status: answer.raw().status().as_u16() })
+        }
+        error => Box::new(error),
     }
 }
 

@@ -51,21 +51,39 @@ pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
 impl Indices {
     /// Finds the exports, and checks their types.
     pub(crate) fn find(pre: &InstancePre<Host>, contract: Contract) -> Result<Self> {
+        const BATCH: &str = "shardmill:processor/batch@0.1.0";
+        const COLUMNAR: &str = "shardmill:processor/columnar@0.1.0";
+        const HOOKS: &str = "shardmill:processor/hooks@0.1.0";
+        type Context<'a> = types::ShardContext<'a>;
+        type Init = (std::result::Result<(), String>,);
+        type Processed<Outcome> = (std::result::Result<Outcome, types::ProcessError>,);
+        type Hook = Processed<hooks::HookOutcome>;
         let process = match contract.form {
             Form::Rows => {
-                type Params<'a> = (types::ShardContext<'a>, &'a [batch::UserRecord<'a>]);
-                type Returned = (std::result::Result<batch::Outcome, types::ProcessError>,);
-                check_type::<Params<'_>, Returned>(pre, "shardmill:processor/batch@0.1.0")?;
+                type Rows<'a> = &'a [batch::UserRecord<'a>];
+                check_type::<(&str,), Init>(pre, BATCH, "init")?;
+                check_type::<(Context<'_>, Rows<'_>), Processed<batch::Outcome>>(pre, BATCH, "process-batch")?;
                 ProcessIndices::Rows(batch::GuestIndices::new(pre)?)
             }
             Form::Columnar => {
-                type Params<'a> = (types::ShardContext<'a>, columnar::RecordColumns<'a>);
-                type Returned = (std::result::Result<columnar::Outcome, types::ProcessError>,);
-                check_type::<Params<'_>, Returned>(pre, "shardmill:processor/columnar@0.1.0")?;
+                type Columns<'a> = columnar::RecordColumns<'a>;
+                check_type::<(&str,), Init>(pre, COLUMNAR, "init")?;
+                check_type::<(Context<'_>, Columns<'_>), Processed<columnar::Outcome>>(pre, COLUMNAR, "process-batch")?;
                 ProcessIndices::Columnar(columnar::GuestIndices::new(pre)?)
             }
         };
-        let hooks = if contract.hooks { Some(hooks::GuestIndices::new(pre)?) } else { None };
+        let hooks = if contract.hooks {
+            type GivenUp<'a> = &'a [hooks::GivenUpRecord<'a>];
+            check_type::<(u64, Context<'_>), Hook>(pre, HOOKS, "assigned")?;
+            check_type::<(u64, Context<'_>, u64), Hook>(pre, HOOKS, "revoked")?;
+            check_type::<(u64, Context<'_>), Hook>(pre, HOOKS, "shard-ended")?;
+            check_type::<(u64, Context<'_>), Hook>(pre, HOOKS, "idle")?;
+            check_type::<(u64, Context<'_>, GivenUp<'_>), Hook>(pre, HOOKS, "given-up")?;
+            check_type::<(), Init>(pre, HOOKS, "shutdown")?;
+            Some(hooks::GuestIndices::new(pre)?)
+        } else {
+            None
+        };
         Ok(Self { process, hooks })
     }
 
@@ -82,20 +100,20 @@ impl Indices {
     }
 }
 
-/// Whether `process-batch` has the contract's types, before there is an instance: the name alone does not tell.
-fn check_type<Params, Returned>(pre: &InstancePre<Host>, interface: &str) -> Result<()>
+/// Whether a function has the contract's types, before there is an instance: the name alone does not tell.
+fn check_type<Params, Returned>(pre: &InstancePre<Host>, interface: &str, name: &str) -> Result<()>
 where
     Params: ComponentNamedList + Lower,
     Returned: ComponentNamedList + Lift,
 {
     let exports = pre.component();
     let found = exports.get_export_index(None, interface);
-    let function = found.and_then(|interface| exports.get_export(Some(&interface), "process-batch"));
+    let function = found.and_then(|interface| exports.get_export(Some(&interface), name));
     let Some((ComponentItem::ComponentFunc(function), _)) = function else {
-        wasmtime::bail!("{interface} has no function `process-batch`");
+        wasmtime::bail!("{interface} has no function `{name}`");
     };
     let typed = function.typecheck::<Params, Returned>(&pre.instance_type());
-    typed.map_err(|error| error.context(format!("`process-batch` of {interface} has other types than the contract's")))
+    typed.map_err(|error| error.context(format!("`{name}` of {interface} has other types than the contract's")))
 }
 
 // === impl Exports ===

@@ -32,7 +32,7 @@ const FIELDS: [(&str, Field); 5] = [
 pub(in super::super) fn read_error(body: &[u8]) -> Result<ServiceError, Malformed> {
     let mut body = body.to_vec();
     let mut cbor = Cbor::new(&mut body);
-    if !cbor.rest().first().is_some_and(|first| first >> 5 == 5) {
+    if cbor.rest().first().is_none_or(|first| first >> 5 != 5) {
         return Ok(ServiceError::default());
     }
     let (mut code, mut kind, mut message) = (None, None, None);

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -24,6 +25,8 @@ const MAGIC: &[u8; 16] = b"shardmill-code-1";
 const HEADER_BYTES: usize = MAGIC.len() + 32;
 /// Files that are kept; the oldest go first.
 const FILES: usize = 64;
+/// A file that is older than the newest one by so much, and still unfinished, never will be.
+const UNFINISHED_SECONDS: i64 = 3600;
 
 /// The directory of compiled code, if there is one that can be trusted.
 #[derive(Debug)]
@@ -80,15 +83,16 @@ impl Cache {
         let Some(directory) = &self.directory else { return };
         let written = component.serialize().map_err(|error| error.to_string());
         let written = written.and_then(|code| directory.write(guest, &code).map_err(|error| error.to_string()));
-        match written {
-            Ok(()) => directory.prune(),
-            Err(reason) if !directory.has_warned.swap(true, Ordering::Relaxed) => tracing::warn!(
+        if let Err(reason) = written
+            && !directory.has_warned.swap(true, Ordering::Relaxed)
+        {
+            tracing::warn!(
                 directory = %directory.path.display(),
                 reason,
                 "compiled code cannot be kept: the next start compiles again",
-            ),
-            Err(_) => {}
+            );
         }
+        directory.prune();
     }
 }
 
@@ -124,22 +128,35 @@ impl Directory {
     /// The whole file, once it is known to be as it was written.
     fn read(&self, guest: &Digest) -> Option<Vec<u8>> {
         let name = self.name(guest);
+        self.try_read(&name, guest).unwrap_or_else(|reason| {
+            tracing::warn!(
+                directory = %self.path.display(), name, reason,
+                "compiled code is not used: the guest is compiled again"
+            );
+            None
+        })
+    }
+
+    /// `None` if there is no such file.
+    fn try_read(&self, name: &str, guest: &Digest) -> Result<Option<Vec<u8>>, String> {
+        let cannot_be_read = |error: std::io::Error| format!("it cannot be read: {error}");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat(&self.handle, &name, flags, Mode::empty()).ok()?;
-        let stat = fstat(&file).ok()?;
+        let file = match openat(&self.handle, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => return Err(cannot_be_read(error.into())),
+        };
+        let stat = fstat(&file).map_err(|error| cannot_be_read(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || !is_ours_alone(&stat) {
-            tracing::warn!(directory = %self.path.display(), name, "compiled code that others could have written is not used");
-            return None;
+            return Err("others could have written it".to_owned());
         }
         let mut bytes = Vec::new();
-        File::from(file).read_to_end(&mut bytes).ok()?;
-        let (header, code) = bytes.split_at_checked(HEADER_BYTES)?;
-        let (magic, digest) = header.split_at(MAGIC.len());
-        if magic != MAGIC || digest != self.digest(guest, code) {
-            tracing::warn!(directory = %self.path.display(), name, "compiled code is damaged and is not used");
-            return None;
-        }
-        Some(bytes)
+        File::from(file).read_to_end(&mut bytes).map_err(cannot_be_read)?;
+        let is_whole = bytes.split_at_checked(HEADER_BYTES).is_some_and(|(header, code)| {
+            let (magic, digest) = header.split_at(MAGIC.len());
+            magic == MAGIC && digest == self.digest(guest, code)
+        });
+        if is_whole { Ok(Some(bytes)) } else { Err("it is damaged".to_owned()) }
     }
 
     /// Under its name the file is complete or not there at all.
@@ -164,18 +181,22 @@ impl Directory {
     /// Keeps the newest files; what cannot be removed stays.
     fn prune(&self) {
         let Ok(entries) = Dir::read_from(&self.handle) else { return };
-        let mut files: Vec<_> = entries
-            .filter_map(|entry| {
-                let name = entry.ok()?.file_name().to_owned();
-                if !name.to_bytes().ends_with(b".code") {
-                    return None;
-                }
-                let stat = statat(&self.handle, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-                Some(((stat.st_mtime, stat.st_mtime_nsec), name))
-            })
-            .collect();
+        let mut files = Vec::new();
+        let mut unfinished = Vec::new();
+        for name in entries.filter_map(|entry| Some(entry.ok()?.file_name().to_owned())) {
+            let kind = match name.to_bytes() {
+                name if name.ends_with(b".code") => &mut files,
+                name if name.ends_with(b".tmp") => &mut unfinished,
+                _ => continue,
+            };
+            let Ok(stat) = statat(&self.handle, &name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            kind.push(((stat.st_mtime, stat.st_mtime_nsec), name));
+        }
         files.sort_by(|left, right| right.cmp(left));
-        for (_, name) in files.iter().skip(FILES) {
+        // What a process has left that was killed while it wrote.
+        let newest = files.first().map_or(0, |((seconds, _), _)| *seconds);
+        unfinished.retain(|((seconds, _), _)| seconds.saturating_add(UNFINISHED_SECONDS) < newest);
+        for (_, name) in files.iter().skip(FILES).chain(&unfinished) {
             let _ = unlinkat(&self.handle, name, AtFlags::empty());
         }
     }
@@ -200,104 +221,4 @@ impl Hasher for Sha256Hasher {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    use super::*;
-
-    /// The smallest component there is.
-    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
-
-    fn stored(path: &Path) -> (Engine, Cache, Digest, PathBuf) {
-        let engine = Engine::default();
-        let cache = Cache::open(path, &engine);
-        let guest = Digest::of(EMPTY);
-        cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
-        let file = cache.directory.as_ref().map(|directory| path.join(directory.name(&guest))).unwrap_or_default();
-        (engine, cache, guest, file)
-    }
-
-    #[test]
-    fn what_was_stored_is_loaded_by_the_next_process() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("a/b");
-        let (engine, cache, guest, file) = stored(&path);
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(cache.load(&engine, &guest).is_some());
-        let next = Engine::default();
-        assert!(Cache::open(&path, &next).load(&next, &guest).is_some());
-        assert!(cache.load(&engine, &Digest::of(b"another")).is_none());
-    }
-
-    #[test]
-    fn a_file_that_is_not_as_it_was_written_is_never_deserialised() {
-        let home = tempfile::tempdir().unwrap();
-        let (engine, cache, guest, file) = stored(&home.path().join("cache"));
-        let whole = fs::read(&file).unwrap();
-        for length in [0, 1, HEADER_BYTES - 1, HEADER_BYTES, whole.len() / 2, whole.len() - 1] {
-            fs::write(&file, &whole[..length]).unwrap();
-            assert!(cache.load(&engine, &guest).is_none(), "cut to {length}");
-        }
-        for place in [0, MAGIC.len(), HEADER_BYTES, whole.len() - 1] {
-            let mut altered = whole.clone();
-            altered[place] ^= 1;
-            fs::write(&file, &altered).unwrap();
-            assert!(cache.load(&engine, &guest).is_none(), "altered at {place}");
-        }
-        // The code of one guest under the name of another.
-        let other = Digest::of(b"another");
-        let directory = cache.directory.as_ref().unwrap();
-        fs::write(directory.path.join(directory.name(&other)), &whole).unwrap();
-        fs::set_permissions(directory.path.join(directory.name(&other)), fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(cache.load(&engine, &other).is_none());
-        fs::write(&file, &whole).unwrap();
-        assert!(cache.load(&engine, &guest).is_some());
-    }
-
-    #[test]
-    fn what_others_could_have_written_is_not_used() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("cache");
-        let (engine, cache, guest, file) = stored(&path);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o620)).unwrap();
-        assert!(cache.load(&engine, &guest).is_none());
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        let elsewhere = home.path().join("elsewhere");
-        fs::rename(&file, &elsewhere).unwrap();
-        symlink(&elsewhere, &file).unwrap();
-        assert!(cache.load(&engine, &guest).is_none());
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o770)).unwrap();
-        assert!(Cache::open(&path, &engine).directory.is_none());
-    }
-
-    #[test]
-    fn without_a_usable_directory_everything_still_works() {
-        let home = tempfile::tempdir().unwrap();
-        let file = home.path().join("file");
-        fs::write(&file, b"").unwrap();
-        let (engine, cache, guest, _) = stored(&file);
-        assert!(cache.load(&engine, &guest).is_none());
-        // The directory is removed while it is in use.
-        let path = home.path().join("cache");
-        let (engine, cache, guest, _) = stored(&path);
-        fs::remove_dir_all(&path).unwrap();
-        cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
-        assert!(cache.directory.as_ref().unwrap().has_warned.load(Ordering::Relaxed));
-        assert!(cache.load(&engine, &guest).is_none());
-    }
-
-    #[test]
-    fn the_number_of_files_is_bounded() {
-        let home = tempfile::tempdir().unwrap();
-        let path = home.path().join("cache");
-        let cache = Cache::open(&path, &Engine::default());
-        let directory = cache.directory.as_ref().unwrap();
-        for number in 0..FILES + 5 {
-            directory.write(&Digest::of(&number.to_le_bytes()), b"code").unwrap();
-        }
-        directory.prune();
-        assert_eq!(fs::read_dir(&path).unwrap().count(), FILES);
-    }
-}
+mod tests;
