@@ -61,8 +61,6 @@ format = "json"
 [leases]
 expiry = "60s"
 scan = "200ms"
-[defaults.stream]
-idle = "200ms"
 {processors}"#
         )
     }

@@ -113,6 +113,8 @@ async fn a_table_that_is_something_else_is_refused_by_what_was_found() {
         .await
         .unwrap();
     let error = store(&client).ensure().await.unwrap_err();
+    let tables = client.list_tables().send().await.unwrap();
+    assert_eq!(tables.table_names(), ["orders"], "nothing is created beside it");
     assert!(matches!(error, Error::WrongTable { .. }));
     let text = error.to_string();
     assert!(text.contains("orders") && text.contains("HASH `customer` (S), RANGE `time` (N)"), "{text}");

@@ -108,6 +108,8 @@ impl DynamoDb {
 #[async_trait]
 impl Store for DynamoDb {
     async fn ensure(&self) -> Result<Ensured, Error> {
+        // Nothing is created beside a table that is something else.
+        self.check_table(&table::LEASES, &self.table).await?;
         // At once, because a new table takes seconds to become active.
         let (leases, documents) = tokio::join!(
             self.ensure_table(&table::LEASES, &self.table),

@@ -70,6 +70,11 @@ impl DynamoDb {
         }
     }
 
+    /// Checks a table that may be there.
+    pub(super) async fn check_table(&self, layout: &Layout, table: &str) -> Result<(), Error> {
+        self.describe(table).await?.map_or(Ok(()), |description| layout.check(table, &description))
+    }
+
     async fn describe(&self, table: &str) -> Result<Option<TableDescription>, Error> {
         let describe = self.client.describe_table().table_name(table).customize();
         match describe.config_override(self.retried()).send().await {
