@@ -23,6 +23,12 @@ pub enum Change {
         /// Everything up to and including this is done. A position: sentinels are not written by this.
         to: Checkpoint,
     },
+    /// Begin a hand-off to `to`: it owns the lease from now on, and the holder alone may write until it lets go. The
+    /// holder sees it at its next renewal.
+    HandOff {
+        /// The next holder.
+        to: WorkerId,
+    },
     /// The holder lets go; during a hand-off the lease passes to the new holder.
     Release,
     /// Somebody else ends the holding of a worker that is gone; during a hand-off that of the old holder.
@@ -52,6 +58,8 @@ pub enum Guard {
     Writer,
     /// Owner and checkpoint owner are as known, because the write changes them.
     Owners,
+    /// The same, and the counter may have moved meanwhile: the holder that is asked to let go lives and renews.
+    OwnersAlone,
 }
 
 /// Why a change does not apply to a lease: the caller's mistake, not a race.
@@ -74,6 +82,9 @@ pub enum Refused {
     /// The shard is done.
     #[error("the shard is done (SHARD_END)")]
     Complete,
+    /// A lease is handed to another worker than the one that has it.
+    #[error("the lease is with that worker already")]
+    OwnLease,
     /// A start is fixed once, and only before the first checkpoint.
     #[error("the start cannot be set: the checkpoint is {checkpoint} and the start {start_at:?}")]
     StartIsFixed {
@@ -91,6 +102,7 @@ impl Change {
     pub fn guard(&self) -> Guard {
         match self {
             Self::Renew | Self::Checkpoint { .. } | Self::SetStart { .. } | Self::AddChildren { .. } => Guard::Writer,
+            Self::HandOff { .. } => Guard::OwnersAlone,
             Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
         }
     }
@@ -99,6 +111,7 @@ impl Change {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Take { .. } => "take",
+            Self::HandOff { .. } => "hand-off",
             Self::Renew => "renew",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Release => "release",
@@ -114,19 +127,26 @@ impl Change {
 pub fn holds(guard: Guard, known: &Lease, row: &Lease) -> bool {
     let same_owners = match guard {
         Guard::Writer => known.writer() == row.writer(),
-        Guard::Owners => known.owner == row.owner && known.checkpoint_owner == row.checkpoint_owner,
+        Guard::Owners | Guard::OwnersAlone => {
+            known.owner == row.owner && known.checkpoint_owner == row.checkpoint_owner
+        }
     };
-    known.counter == row.counter && same_owners
+    same_owners && (guard == Guard::OwnersAlone || known.counter == row.counter)
 }
 
 /// The lease after a change.
 ///
-/// The counter grows by one with every change, the epoch with takes alone; the checkpoint never goes back.
+/// The counter grows by one with every change but the beginning of a hand-off, which is not the holder's; the epoch with
+/// takes alone; the checkpoint never goes back.
 pub fn apply(lease: &Lease, change: &Change) -> Result<Lease, Refused> {
     let mut after = lease.clone();
     after.counter += 1;
     match change {
         Change::Take { worker } => take(&mut after, worker)?,
+        Change::HandOff { to } => {
+            after.counter = lease.counter;
+            hand_off(&mut after, to)?;
+        }
         Change::Evict | Change::Release => let_go(&mut after)?,
         Change::Renew => must_be_held(lease)?,
         Change::Checkpoint { to } => {
@@ -157,13 +177,33 @@ fn take(lease: &mut Lease, worker: &WorkerId) -> Result<(), Refused> {
     if lease.is_complete() {
         return Err(Refused::Complete);
     }
-    if lease.owner.as_ref().is_some_and(|owner| owner != worker) {
+    if lease.writer().is_some_and(|holder| holder != worker) {
         lease.owner_switches_since_checkpoint += 1;
     }
     lease.owner = Some(worker.clone());
     lease.checkpoint_owner = None;
     lease.epoch = lease.epoch.next();
     Ok(())
+}
+
+fn hand_off(lease: &mut Lease, to: &WorkerId) -> Result<(), Refused> {
+    if lease.is_complete() {
+        return Err(Refused::Complete);
+    }
+    match &lease.owner {
+        Some(owner) if owner != to => {
+            // During a hand-off the old holder stays the one who writes: who was to be next has gone.
+            let holder = lease.checkpoint_owner.clone().unwrap_or_else(|| owner.clone());
+            if holder == *to {
+                return Err(Refused::OwnLease);
+            }
+            lease.checkpoint_owner = Some(holder);
+            lease.owner = Some(to.clone());
+            Ok(())
+        }
+        Some(_) => Err(Refused::OwnLease),
+        None => Err(Refused::NotHeld),
+    }
 }
 
 fn let_go(lease: &mut Lease) -> Result<(), Refused> {
@@ -238,6 +278,7 @@ mod tests {
     fn change() -> impl Strategy<Value = Change> {
         prop_oneof![
             3 => worker().prop_map(|worker| Change::Take { worker }),
+            2 => worker().prop_map(|to| Change::HandOff { to }),
             2 => Just(Change::Renew),
             4 => prop_oneof![position(), sentinel(), Just(Checkpoint::ShardEnd)].prop_map(|to| Change::Checkpoint { to }),
             1 => Just(Change::Release),
@@ -260,7 +301,11 @@ mod tests {
             for change in changes {
                 let Ok(after) = apply(&lease, &change) else { continue };
                 let is_take = matches!(change, Change::Take { .. });
-                prop_assert_eq!(after.counter, lease.counter + 1);
+                let is_hand_off = matches!(change, Change::HandOff { .. });
+                prop_assert_eq!(after.counter, lease.counter + u64::from(!is_hand_off));
+                if is_hand_off {
+                    prop_assert_eq!(after.writer(), lease.writer(), "the old holder goes on");
+                }
                 prop_assert_eq!(after.epoch.0, lease.epoch.0 + u64::from(is_take));
                 prop_assert!(after.checkpoint >= lease.checkpoint, "{:?} went back", change);
                 prop_assert!(lease.start_at.is_none() || after.start_at == lease.start_at);
@@ -281,9 +326,10 @@ mod tests {
 
         #[test]
         fn a_write_succeeds_only_on_the_row_it_was_computed_from(one in worker(), other in worker(), second in change()) {
-            let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: one }).unwrap();
-            let taken = apply(&held, &Change::Take { worker: other }).unwrap();
-            prop_assert!(!holds(second.guard(), &held, &taken));
+            let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: one.clone() }).unwrap();
+            let taken = apply(&held, &Change::Take { worker: other.clone() }).unwrap();
+            // A hand-off asks whoever holds the lease, at whatever counter.
+            prop_assert_eq!(holds(second.guard(), &held, &taken), second.guard() == Guard::OwnersAlone && one == other);
             prop_assert!(holds(second.guard(), &held, &held));
         }
     }
@@ -292,7 +338,11 @@ mod tests {
     fn a_hand_off_leaves_the_old_holder_the_right_to_write_and_release_passes_it_on() {
         let [old, new] = ["old", "new"].map(|id| WorkerId::parse(id).unwrap());
         let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: old.clone() }).unwrap();
-        let handing = Lease { owner: Some(new.clone()), checkpoint_owner: Some(old.clone()), ..held.clone() };
+        let handing = apply(&held, &Change::HandOff { to: new.clone() }).unwrap();
+        assert_eq!(apply(&handing, &Change::HandOff { to: old.clone() }), Err(Refused::OwnLease));
+        let third = WorkerId::parse("third").unwrap();
+        let turned = apply(&handing, &Change::HandOff { to: third.clone() }).unwrap();
+        assert_eq!((turned.writer(), turned.owner.as_ref()), (Some(&old), Some(&third)));
         assert!(holds(Guard::Writer, &held, &handing), "the counter is untouched, the old holder still writes");
         assert!(!holds(Guard::Owners, &held, &handing));
         assert_eq!(handing.writer(), Some(&old));

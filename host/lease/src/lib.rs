@@ -3,9 +3,10 @@
 //! A [`Coordinator`] takes a worker's share of the leases in a [`store::Store`], renews them, and hands each to the
 //! user as a [`HeldLease`]. A held lease's [`Fence`] says at every moment whether it is still held; all writes to it go
 //! through one writer. The rules are pure: [`change`] (what a write does), [`observer`] (what has expired),
-//! [`assignment`] (what to take).
+//! [`assignment`] (what to take), [`balance`] (who should have what, seen from above).
 
 pub mod assignment;
+pub mod balance;
 pub mod change;
 mod clock;
 mod coordinator;

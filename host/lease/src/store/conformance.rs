@@ -72,6 +72,8 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         Change::Take { worker: worker("a") },
         Change::SetStart { at: 1_700_000_000_123 },
         Change::Renew,
+        Change::HandOff { to: worker("b") },
+        Change::Renew,
         Change::Evict,
         Change::Take { worker: worker("b") },
         Change::Take { worker: worker("c") },
@@ -88,7 +90,7 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         lease = store.get(&lease.key).await.expect("read").expect("there");
         assert_eq!(lease, predicted, "the row after {change:?}");
     }
-    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (11, LeaseEpoch(4), None));
+    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (12, LeaseEpoch(4), None));
     assert!(lease.is_complete());
     let listed = store.list().await.expect("listed");
     assert_eq!(listed.leases.iter().find(|listed| listed.key == lease.key), Some(&lease));
@@ -158,7 +160,17 @@ async fn check_documents(store: &dyn Store) {
     let next = serde_json::json!(2);
     assert!(store.put_document("d", &next, Some(1)).await.expect("written"));
     assert!(!store.put_document("d", &next, Some(1)).await.expect("answered"));
-    assert_eq!(store.document("d").await.expect("read"), Some(Document { version: 2, body: next }));
+    let second = Document { version: 2, body: next };
+    assert_eq!(store.document("d").await.expect("read"), Some(second.clone()));
+    assert!(store.put_document("d/e", &serde_json::json!(3), None).await.expect("written"));
+    let third = Document { version: 1, body: serde_json::json!(3) };
+    let found = |prefix: &'static str| async move { store.documents(prefix).await.expect("read") };
+    assert_eq!(found("d").await, [("d".to_owned(), second), ("d/e".to_owned(), third.clone())].into());
+    assert_eq!(found("d/").await, [("d/e".to_owned(), third)].into());
+    assert!(!store.delete_document("d", 1).await.expect("answered"));
+    assert!(store.delete_document("d", 2).await.expect("deleted"));
+    assert!(store.delete_document("d", 2).await.expect("what is gone is deleted"));
+    assert_eq!(store.document("d").await.expect("read"), None);
 }
 
 async fn check_stream_identity(store: &dyn Store) {

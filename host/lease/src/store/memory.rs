@@ -44,7 +44,7 @@ pub enum Call<'a> {
     Write(&'a Lease, &'a Change),
     /// [`Store::delete`].
     Delete(&'a Lease),
-    /// The sidecar's calls.
+    /// The sidecar's calls, with a document's key or the beginning of keys.
     Document(&'a str),
 }
 
@@ -268,6 +268,27 @@ impl Sidecar for Memory {
             Ok(true)
         };
         self.change(call, put).await
+    }
+
+    async fn documents(&self, prefix: &str) -> Result<BTreeMap<String, Document>, Error> {
+        let read = |tables: &Tables| {
+            let found = tables.documents.iter().filter(|(key, _)| key.starts_with(prefix));
+            found.map(|(key, document)| (key.clone(), document.clone())).collect()
+        };
+        self.read(Call::Document(prefix), read).await
+    }
+
+    async fn delete_document(&self, key: &str, version: u64) -> Result<bool, Error> {
+        let call = Call::Document(key);
+        let key = key.to_owned();
+        let delete = move |tables: &mut Tables| {
+            let is_other = tables.documents.get(&key).is_some_and(|document| document.version != version);
+            if !is_other {
+                tables.documents.remove(&key);
+            }
+            Ok(!is_other)
+        };
+        self.change(call, delete).await
     }
 }
 

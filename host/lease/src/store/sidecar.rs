@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,6 +19,13 @@ pub trait Sidecar: Send + Sync + 'static {
     /// Writes a document if its version is still the one given (`None`: if there is none), and makes its version one
     /// more. `false` if it is not: somebody else was first.
     async fn put_document(&self, key: &str, body: &Value, version: Option<u64>) -> Result<bool, Error>;
+
+    /// All documents whose keys begin so, by key. Each is read whole, and not all at one moment; one that cannot be
+    /// read is left out.
+    async fn documents(&self, prefix: &str) -> Result<BTreeMap<String, Document>, Error>;
+
+    /// Deletes a document if its version is still the one given. `false` if it is not; what is gone is deleted.
+    async fn delete_document(&self, key: &str, version: u64) -> Result<bool, Error>;
 }
 
 /// A document of the sidecar table.

@@ -1,9 +1,10 @@
 //! Documents: one row each, `{key, version, body}` with the body as JSON text.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use async_trait::async_trait;
 use aws_sdk_dynamodb::error::SdkError;
+use aws_sdk_dynamodb::operation::delete_item::DeleteItemError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::types::AttributeValue;
 use serde_json::Value;
@@ -64,6 +65,60 @@ impl Sidecar for DynamoDb {
                 Ok(false)
             }
             Err(error) => Err(self.context_of("dynamodb:PutItem", &self.sidecar_table).write(error)),
+        }
+    }
+
+    async fn documents(&self, prefix: &str) -> Result<BTreeMap<String, Document>, Error> {
+        let mut documents = BTreeMap::new();
+        let mut start = None;
+        loop {
+            let page = self
+                .client
+                .scan()
+                .table_name(&self.sidecar_table)
+                .consistent_read(true)
+                .filter_expression("begins_with(#name, :prefix)")
+                .expression_attribute_names("#name", KEY)
+                .expression_attribute_values(":prefix", AttributeValue::S(prefix.to_owned()))
+                .set_exclusive_start_key(start)
+                .customize()
+                .config_override(self.retried())
+                .send()
+                .await
+                .map_err(|error| self.context_of("dynamodb:Scan", &self.sidecar_table).read(error))?;
+            for item in page.items() {
+                if let (Some(Ok(key)), Ok(document)) = (item.get(KEY).map(AttributeValue::as_s), read(item)) {
+                    documents.insert(key.clone(), document);
+                }
+            }
+            start = page.last_evaluated_key;
+            if start.is_none() {
+                return Ok(documents);
+            }
+        }
+    }
+
+    async fn delete_document(&self, key: &str, version: u64) -> Result<bool, Error> {
+        let deleted = self
+            .client
+            .delete_item()
+            .table_name(&self.sidecar_table)
+            .key(KEY, AttributeValue::S(key.to_owned()))
+            .condition_expression("attribute_not_exists(#name) OR #name = :version")
+            .expression_attribute_names("#name", VERSION)
+            .expression_attribute_values(":version", n(version))
+            .customize()
+            .config_override(self.once())
+            .send()
+            .await;
+        match deleted {
+            Ok(_) => Ok(true),
+            Err(SdkError::ServiceError(error))
+                if matches!(error.err(), DeleteItemError::ConditionalCheckFailedException(_)) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(self.context_of("dynamodb:DeleteItem", &self.sidecar_table).write(error)),
         }
     }
 }

@@ -37,7 +37,9 @@ struct Differences {
 /// The write that makes `after` of a row that is as `known`.
 pub(super) fn expression(known: &Lease, after: &Lease, guard: Guard) -> Expression {
     let mut differences = Differences::default();
-    differences.set(schema::LEASE_COUNTER, n(after.counter));
+    if known.counter != after.counter {
+        differences.set(schema::LEASE_COUNTER, n(after.counter));
+    }
     if known.epoch != after.epoch {
         differences.set(schema::LEASE_EPOCH, n(after.epoch.get()));
     }
@@ -67,7 +69,6 @@ pub(super) fn condition(known: &Lease, guard: Guard) -> (String, Names, Values) 
     };
     let [counter, owner, checkpoint_owner] =
         [schema::LEASE_COUNTER, schema::LEASE_OWNER, schema::CHECKPOINT_OWNER].map(&mut name);
-    values.insert(":known_counter".to_owned(), n(known.counter));
     let mut is = |attribute: &str, value: &str, worker: Option<&WorkerId>| match worker {
         Some(worker) => {
             values.insert(value.to_owned(), AttributeValue::S(worker.as_str().to_owned()));
@@ -82,12 +83,17 @@ pub(super) fn condition(known: &Lease, guard: Guard) -> (String, Names, Values) 
             let owns = is(&owner, ":known_writer", known.writer());
             format!("({writes} OR ({nobody_else} AND {owns}))")
         }
-        Guard::Owners => {
+        Guard::Owners | Guard::OwnersAlone => {
             let owner = is(&owner, ":known_owner", known.owner.as_ref());
             let checkpoint_owner = is(&checkpoint_owner, ":known_checkpoint_owner", known.checkpoint_owner.as_ref());
             format!("{owner} AND {checkpoint_owner}")
         }
     };
+    if guard == Guard::OwnersAlone {
+        names.remove(&counter);
+        return (owners, names, values);
+    }
+    values.insert(":known_counter".to_owned(), n(known.counter));
     (format!("{counter} = :known_counter AND {owners}"), names, values)
 }
 
