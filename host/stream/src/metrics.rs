@@ -7,9 +7,12 @@ use shardmill_record::ShardId;
 
 use crate::error::Kind;
 
-/// What readers did. Counters are kept by stream, because shards come and go; only the lag is kept by shard.
+/// What readers did. Counters are kept by stream, because shards come and go; only the lag is kept by shard. Each by
+/// processor too: two of them on one stream are two readers of each shard.
 #[derive(Debug, Clone, Default)]
 pub struct Metrics {
+    /// Whose readers these are.
+    processor: String,
     reads: Family<StreamLabels, Counter>,
     records: Family<StreamLabels, Counter>,
     bytes: Family<StreamLabels, Counter>,
@@ -21,17 +24,20 @@ pub struct Metrics {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StreamLabels {
+    processor: String,
     stream: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
+    processor: String,
     stream: String,
     kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ShardLabels {
+    processor: String,
     stream: String,
     shard: String,
 }
@@ -83,11 +89,18 @@ impl Metrics {
         metrics
     }
 
+    /// The same metrics, for the readers of this processor.
+    #[must_use]
+    pub fn of_processor(&self, processor: &str) -> Self {
+        Self { processor: processor.to_owned(), ..self.clone() }
+    }
+
     pub(crate) fn of_shard(&self, stream: &str, shard: &ShardId) -> ShardMetrics {
-        let of_stream = StreamLabels { stream: stream.to_owned() };
+        let (processor, stream) = (self.processor.clone(), stream.to_owned());
+        let of_stream = StreamLabels { processor: processor.clone(), stream: stream.clone() };
         ShardMetrics {
             metrics: self.clone(),
-            labels: ShardLabels { stream: stream.to_owned(), shard: shard.as_str().to_owned() },
+            labels: ShardLabels { processor, stream, shard: shard.as_str().to_owned() },
             reads: self.reads.get_or_create_owned(&of_stream),
             records: self.records.get_or_create_owned(&of_stream),
             bytes: self.bytes.get_or_create_owned(&of_stream),
@@ -109,16 +122,17 @@ impl ShardMetrics {
     }
 
     pub(crate) fn failed(&self, kind: Kind) {
-        let stream = self.labels.stream.clone();
+        let (processor, stream) = (self.labels.processor.clone(), self.labels.stream.clone());
         let counted_apart = match kind {
             Kind::Throttled => Some(&self.metrics.throttles),
             Kind::ExpiredIterator => Some(&self.metrics.expired_iterators),
             _ => None,
         };
         if let Some(family) = counted_apart {
-            family.get_or_create(&StreamLabels { stream: stream.clone() }).inc();
+            let labels = StreamLabels { processor: processor.clone(), stream: stream.clone() };
+            family.get_or_create(&labels).inc();
         }
-        self.metrics.errors.get_or_create(&ErrorLabels { stream, kind: kind.as_str() }).inc();
+        self.metrics.errors.get_or_create(&ErrorLabels { processor, stream, kind: kind.as_str() }).inc();
     }
 }
 
@@ -141,27 +155,31 @@ mod tests {
     #[test]
     fn a_shards_lag_goes_with_its_reader_and_counters_stay() {
         let mut registry = Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(&mut registry).of_processor("delays");
         let shard = ShardId::parse("shardId-000000000001").unwrap();
         let of_shard = metrics.of_shard("flights", &shard);
+        let others = metrics.of_processor("carriers").of_shard("flights", &shard);
+        others.read(1, 10, Some(7));
         of_shard.read(3, 100, Some(2_500));
         of_shard.failed(Kind::Throttled);
         of_shard.failed(Kind::Unavailable);
 
-        let lag = r#"shardmill_stream_millis_behind_latest{stream="flights",shard="shardId-000000000001"} 2500"#;
+        let lag = r#"shardmill_stream_millis_behind_latest{processor="delays",stream="flights",shard="shardId-000000000001"} 2500"#;
         let counters = [
-            r#"shardmill_stream_reads_total{stream="flights"} 1"#,
-            r#"shardmill_stream_records_total{stream="flights"} 3"#,
-            r#"shardmill_stream_read_bytes_total{stream="flights"} 100"#,
-            r#"shardmill_stream_throttles_total{stream="flights"} 1"#,
-            r#"shardmill_stream_errors_total{stream="flights",kind="throttled"} 1"#,
-            r#"shardmill_stream_errors_total{stream="flights",kind="unavailable"} 1"#,
+            r#"shardmill_stream_reads_total{processor="delays",stream="flights"} 1"#,
+            r#"shardmill_stream_records_total{processor="delays",stream="flights"} 3"#,
+            r#"shardmill_stream_read_bytes_total{processor="delays",stream="flights"} 100"#,
+            r#"shardmill_stream_throttles_total{processor="delays",stream="flights"} 1"#,
+            r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="throttled"} 1"#,
+            r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="unavailable"} 1"#,
         ];
         let text = shown(&registry);
         assert!(text.contains(lag), "{text}");
         drop(of_shard);
         let text = shown(&registry);
         assert!(!text.contains(lag), "{text}");
+        let others_lag = r#"{processor="carriers",stream="flights",shard="shardId-000000000001"} 7"#;
+        assert!(text.contains(others_lag), "another processor's reader of the same shard goes on: {text}");
         for counter in counters {
             assert!(text.contains(counter), "{counter} in {text}");
         }

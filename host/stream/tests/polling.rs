@@ -73,7 +73,7 @@ async fn all_records_of_four_shards_come_once_and_in_order_of_their_shard(decode
     }
     assert_eq!(all, (0..4_000).collect());
     let shown = backend.shown();
-    assert!(shown.contains(r#"shardmill_stream_records_total{stream="flights"} 4000"#), "{shown}");
+    assert!(shown.contains(r#"shardmill_stream_records_total{processor="delays",stream="flights"} 4000"#), "{shown}");
     assert!(!shown.contains("shard="), "the readers are gone, and their shards' lags with them");
 }
 
@@ -166,10 +166,10 @@ async fn failures_that_pass_are_waited_out_and_lose_nothing(decoder: Decoder) {
     assert!(types[4..].iter().all(|from| *from == "AFTER_SEQUENCE_NUMBER"), "{types:?}");
     let shown = backend.shown();
     for line in [
-        r#"shardmill_stream_throttles_total{stream="flights"} 3"#,
-        r#"shardmill_stream_expired_iterators_total{stream="flights"} 1"#,
-        r#"shardmill_stream_errors_total{stream="flights",kind="unavailable"} 4"#,
-        r#"shardmill_stream_errors_total{stream="flights",kind="invalid-answer"} 4"#,
+        r#"shardmill_stream_throttles_total{processor="delays",stream="flights"} 3"#,
+        r#"shardmill_stream_expired_iterators_total{processor="delays",stream="flights"} 1"#,
+        r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="unavailable"} 4"#,
+        r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="invalid-answer"} 4"#,
     ] {
         assert!(shown.contains(line), "{line} in {shown}");
     }
@@ -216,7 +216,7 @@ async fn an_iterator_that_really_expired_is_renewed_after_the_last_record() {
     assert_eq!(read(&mut reader, 10, small).await, (0..10).collect::<Vec<_>>());
     tokio::time::sleep(Duration::from_millis(1_200)).await;
     assert_eq!(read(&mut reader, 10, small).await, (10..20).collect::<Vec<_>>());
-    assert!(backend.shown().contains(r#"expired_iterators_total{stream="flights"} 1"#));
+    assert!(backend.shown().contains(r#"expired_iterators_total{processor="delays",stream="flights"} 1"#));
 }
 
 async fn a_reader_that_is_cancelled_at_any_moment_loses_nothing(decoder: Decoder) {

@@ -29,7 +29,8 @@ impl Balance for Even {
         let mut movable = view.movable();
         for _ in 0..self.moves {
             // Who has most may have nothing that can move: all of it is on its way.
-            let giver = loads.from_most().find_map(|place| Some((place, movable.get_mut(loads.worker(place))?.pop()?)));
+            let giver =
+                loads.busiest_first().find_map(|place| Some((place, movable.get_mut(loads.worker(place))?.pop()?)));
             let Some((from, seat)) = giver else { break };
             let Some(to) = loads.least(loads.count(from).saturating_sub(1)) else { break };
             loads.take(from);

@@ -249,7 +249,7 @@ impl<'a> Loads<'a> {
     }
 
     /// Members from who has most to who has least.
-    pub(crate) fn from_most(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn busiest_first(&self) -> impl Iterator<Item = usize> {
         self.order.iter().rev().map(|(_, place)| *place)
     }
 

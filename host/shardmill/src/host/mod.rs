@@ -126,7 +126,7 @@ impl Builder {
                 status: status.clone(),
                 metrics: metrics.engine.clone(),
                 lease_metrics: metrics.lease.clone(),
-                stream_metrics: metrics.stream.clone(),
+                stream_metrics: metrics.stream.of_processor(&processor.name),
                 seed: rand::random(),
             };
             consumers.push((processor.name.clone(), Consumer::new(parts)));

@@ -250,7 +250,7 @@ impl Backend {
         let client = client(listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, app).await });
         let mut registry = prometheus_client::registry::Registry::default();
-        let metrics = Metrics::register(&mut registry);
+        let metrics = Metrics::register(&mut registry).of_processor("delays");
         let kinesis = Kinesis::new(client.clone()).with_call_timeout(Duration::from_secs(2));
         Self { layer, client, kinesis, metrics, registry, decoder }
     }
