@@ -1,12 +1,13 @@
 //! The lease table, read as any other program would.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 use aws_sdk_kinesis::types::Shard;
 use shardmill_record::{Checkpoint, Position};
 
-use crate::{Found, Services};
+use crate::{Found, Services, Worker};
 
 /// A lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +54,17 @@ pub fn assert_released_at_the_end(rows: &BTreeMap<String, Row>, input: &[Found])
             assert_eq!(row.checkpoint.position(), Some(*last), "{shard} is checkpointed at its last record");
         }
     }
+}
+
+/// Waits until these shards are at their end in the table.
+pub async fn until_ended(worker: &mut Worker, services: &Services, table: &str, closed: &[&str]) {
+    worker
+        .until_within(Duration::from_secs(20), "the ends of the closed shards", async |_| {
+            let rows = rows(services, table).await;
+            let is_done = |shard: &&str| rows.get(*shard).is_some_and(|row| row.checkpoint.is_shard_end());
+            closed.iter().all(is_done).then_some(())
+        })
+        .await;
 }
 
 /// Asserts that there is a lease for each of these shards and no other, which names its parents and is named by them,

@@ -67,8 +67,15 @@ pub async fn run(mut command: Command) -> Finished {
     }
 }
 
-/// A message without the frame, the line breaks and the spaces with which it is made to fit a screen.
-pub fn unframed(text: &str) -> String {
+/// Asserts that a text holds these words, however it is framed and broken to fit a screen.
+pub fn assert_says(what: &str, text: &str, said: &[&str]) {
+    let unbroken = unframed(text);
+    for words in said {
+        assert!(unbroken.contains(&unframed(words)), "{what}: {words:?} is not said in\n{text}");
+    }
+}
+
+fn unframed(text: &str) -> String {
     text.chars().filter(|character| !character.is_whitespace() && !"│|├╰─▶┬╭·×".contains(*character)).collect()
 }
 

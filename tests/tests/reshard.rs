@@ -1,7 +1,5 @@
 //! Splits and merges while a worker runs.
 
-use std::time::Duration;
-
 use shardmill_tests::{Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases};
 
 const FIRST: &str = "shardId-000000000000";
@@ -36,13 +34,7 @@ async fn splits_and_merges_lose_nothing_repeat_nothing_and_keep_the_order_of_key
     let all = writer.count();
     worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
     let closed = [FIRST, SECOND, "shardId-000000000003", "shardId-000000000004"];
-    worker
-        .until_within(Duration::from_secs(20), "the ends of the closed shards", async |_| {
-            let rows = leases::rows(&services, config.lease_table()).await;
-            let is_done = |shard: &&str| rows.get(*shard).is_some_and(|row| row.checkpoint.is_shard_end());
-            closed.iter().all(is_done).then_some(())
-        })
-        .await;
+    leases::until_ended(&mut worker, &services, config.lease_table(), &closed).await;
     worker.stop().await;
 
     let output = Tail::all(&services, "output").await;

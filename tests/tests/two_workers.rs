@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use shardmill_tests::{
-    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases, numbers, unframed,
+    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, assert_says, leases,
+    numbers,
 };
 
 const WRONG_CONFIGURATION: Option<i32> = Some(78);
@@ -20,12 +21,9 @@ fn assert_told(worker: &Worker) {
     let errors = worker.logged("ERROR", "another process uses this worker's id");
     let [error] = &errors[..] else { panic!("told once: {errors:?}") };
     assert_eq!((&error["worker"], &error["application"]), (&"same".into(), &"tests-copy".into()), "{error}");
-    let stderr = unframed(&worker.stderr());
-    for words in
-        ["processor copy", "another process uses the worker id `same`", "give each worker a `worker-id` of its own"]
-    {
-        assert!(stderr.contains(&unframed(words)), "{words:?} in {}", worker.stderr());
-    }
+    let said =
+        ["processor copy", "another process uses the worker id `same`", "give each worker a `worker-id` of its own"];
+    assert_says("a twin", &worker.stderr(), &said);
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use std::process::Stdio;
 use serde_json::Value;
 use shardmill_record::Position;
 use shardmill_tests::{
-    Config, Finished, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, command, leases, numbers,
-    paths, positions, run,
+    Config, Finished, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, assert_says, command,
+    leases, numbers, paths, positions, run,
 };
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -27,18 +27,10 @@ const BATCH: &str = "shardmill:processor/batch@0.1.0";
 const COLUMNAR: &str = "shardmill:processor/columnar@0.1.0";
 const SHARD: &str = "shardId-000000000000";
 
-/// Lines are broken to fit a screen, and framed.
-fn without_breaks(text: &str) -> String {
-    text.chars().filter(|character| !character.is_whitespace() && !"│|├╰─▶┬╭·×".contains(*character)).collect()
-}
-
 fn assert_refused(what: &str, finished: &Finished, said: &[&str]) {
     assert_eq!(finished.code, WRONG_CONFIGURATION, "{what}: {finished:?}");
     assert_eq!(finished.stdout, "", "{what}");
-    let stderr = without_breaks(&finished.stderr);
-    for words in said {
-        assert!(stderr.contains(&without_breaks(words)), "{what}: {words:?} is not said in\n{}", finished.stderr);
-    }
+    assert_says(what, &finished.stderr, said);
     assert!(!finished.stderr.contains("panicked at host/"), "{what}: {}", finished.stderr);
 }
 

@@ -1,7 +1,5 @@
 //! `kinesis-local` with `dynalite`.
 
-use std::time::Duration;
-
 use shardmill_tests::{Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, leases};
 
 use crate::runs;
@@ -55,13 +53,7 @@ async fn splits_and_merges_of_input_and_output_lose_nothing_and_repeat_nothing()
     let all = writer.count();
     worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
     let closed = [FIRST, SECOND, "shardId-000000000003", "shardId-000000000004"];
-    worker
-        .until_within(Duration::from_secs(20), "the ends of the closed shards", async |_| {
-            let rows = leases::rows(&services, config.lease_table()).await;
-            let is_done = |shard: &&str| rows.get(*shard).is_some_and(|row| row.checkpoint.is_shard_end());
-            closed.iter().all(is_done).then_some(())
-        })
-        .await;
+    leases::until_ended(&mut worker, &services, config.lease_table(), &closed).await;
     assert!(!worker.logged("INFO", "its shard map is new").is_empty(), "the output's split was noticed");
     worker.stop().await;
 
