@@ -15,7 +15,7 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench soak fuzz clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak fuzz clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +73,12 @@ bench: build plugins ## Figures of this machine: CPU per record, a guest's call,
 	@$(PHASE) bench
 	@$(TARGET)/release/shardmill-bench $(ARGS)
 
-soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over (MINUTES=10 each)
+chaos: build plugins ## Workers killed, frozen, cut off and replaced under load, every record accounted for (SEED=7 SECONDS=120)
+	@$(PHASE) chaos
+	@SHARDMILL_TEST_SEED=$(or $(SEED),$(shell date +%s)) SHARDMILL_CHAOS_SECONDS=$(or $(SECONDS),120) \
+		cargo test $(CARGO_FLAGS) --quiet --test chaos -- --nocapture
+
+soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over, then chaos (MINUTES=10 each)
 	@$(PHASE) soak
 	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
 

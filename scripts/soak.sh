@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What takes too long for `make test`: the memory of 64 full shards, and of a worker under a constant load for so many minutes;
-# then the tests of crashes, takeovers, failures, resharding and order over and over until as much time is up again.
+# then the tests of crashes, takeovers, failures, resharding and order over and over until as much time is up again;
+# then chaos, two minutes a seed, until as much time is up once more.
 # usage: MINUTES=10 scripts/soak.sh CARGO_TEST_FLAGS...
 set -euo pipefail
 minutes=${MINUTES:-10}
@@ -11,4 +12,12 @@ while [ "$SECONDS" -lt "$end" ]; do
   SHARDMILL_TEST_SEEDS=4 cargo test "$@" --quiet --test crash --test takeover --test reshard --test failure --test order
   rounds=$((rounds + 1))
   printf 'soak: %d rounds passed, %d s left\n' "$rounds" $((end > SECONDS ? end - SECONDS : 0))
+done
+end=$((SECONDS + 60 * minutes))
+# Each soak has seeds of its own; a failure tells which one, and how to repeat it.
+seed=$(date +%s)
+while [ "$SECONDS" -lt "$end" ]; do
+  SHARDMILL_TEST_SEED=$seed SHARDMILL_CHAOS_SECONDS=120 cargo test "$@" --quiet --test chaos -- --nocapture
+  seed=$((seed + 1))
+  printf 'soak: chaos, %d s left\n' $((end > SECONDS ? end - SECONDS : 0))
 done

@@ -152,7 +152,7 @@ fn holdings_of(shard: &str, states: Vec<State>) -> Vec<Holding> {
 }
 
 /// Where PutRecords has stored what.
-fn acknowledged(answer: &Value) -> Vec<(String, SequenceNumber)> {
+pub(crate) fn acknowledged(answer: &Value) -> Vec<(String, SequenceNumber)> {
     let entries = answer["Records"].as_array().map(Vec::as_slice).unwrap_or_default();
     let stored = |entry: &Value| {
         let sequence_number = SequenceNumber::parse(entry["SequenceNumber"].as_str()?).expect("a sequence number");

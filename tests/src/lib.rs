@@ -11,6 +11,7 @@
 
 #![expect(clippy::missing_panics_doc, reason = "a panic is how a test fails")]
 
+pub mod chaos;
 mod checks;
 mod config;
 mod guests;

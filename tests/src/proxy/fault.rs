@@ -38,6 +38,9 @@ pub enum Fault {
         /// The code that is reported for each.
         code: &'static str,
     },
+    /// PutRecords: one entry is not stored, and the answer says that it is. No service does that: with it a test shows
+    /// that a check finds what is lost.
+    Swallowed,
 }
 
 /// A fault, and the calls that it befalls: all of them, unless something is said.
@@ -177,7 +180,8 @@ impl Rule {
 
     fn matches(&self, link: &str, call: &Call) -> bool {
         let is = |wanted: &Option<String>, found: Option<&str>| wanted.is_none() || wanted.as_deref() == found;
-        let is_splittable = !matches!(self.fault, Fault::Partial { .. }) || call.operation == "PutRecords";
+        let is_splittable =
+            !matches!(self.fault, Fault::Partial { .. } | Fault::Swallowed) || call.operation == "PutRecords";
         let is_elsewhere = self.outside_region.is_none() || self.outside_region != call.region;
         is_splittable
             && is_elsewhere
@@ -282,6 +286,7 @@ mod tests {
             rule().after(1),
             rule().times(0),
             Rule::new(Fault::Partial { chance: 1.0, code: "InternalFailure" }),
+            Rule::new(Fault::Swallowed),
         ] {
             assert!(!strikes(wrong.clone()), "{wrong:?}");
         }

@@ -30,6 +30,16 @@ pub(super) fn split(request: &Value, mut fails: impl FnMut() -> bool, at_least: 
     Split { rest, failed }
 }
 
+/// The answer for an entry that has failed.
+pub(super) fn failed(code: &str) -> Value {
+    json!({ "ErrorCode": code, "ErrorMessage": super::fault::message(code) })
+}
+
+/// The answer for an entry that is stored, which no entry is at this place.
+pub(super) fn taken() -> Value {
+    json!({ "SequenceNumber": "1", "ShardId": "shardId-000000000000" })
+}
+
 /// How many entries an answer says are stored.
 pub(super) fn stored(answer: &Value) -> u64 {
     let entries = answer["Records"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -39,13 +49,13 @@ pub(super) fn stored(answer: &Value) -> u64 {
 // === impl Split ===
 
 impl Split {
-    /// The answer to the whole request: that to the rest, if there was one, with the entries in between that failed.
-    pub(super) fn merge(&self, answer: Option<Value>, code: &str) -> Value {
+    /// The answer to the whole request: that to the rest, if there was one, with this one in between for each entry that
+    /// was kept back.
+    pub(super) fn merge(&self, answer: Option<Value>, kept_back: &Value) -> Value {
         let mut answer = answer.unwrap_or_else(|| json!({ "FailedRecordCount": 0, "Records": [] }));
         let mut rest = answer["Records"].as_array_mut().map(std::mem::take).unwrap_or_default().into_iter();
-        let failed = || json!({ "ErrorCode": code, "ErrorMessage": super::fault::message(code) });
         let merged: Vec<Value> =
-            self.failed.iter().filter_map(|fails| if *fails { Some(failed()) } else { rest.next() }).collect();
+            self.failed.iter().filter_map(|fails| if *fails { Some(kept_back.clone()) } else { rest.next() }).collect();
         let count = merged.iter().filter(|entry| entry["ErrorCode"].is_string()).count();
         answer["Records"] = merged.into();
         answer["FailedRecordCount"] = count.into();
@@ -64,17 +74,20 @@ mod tests {
         let split_up = split(&request, || turns.next().unwrap(), 0);
         assert_eq!(split_up.rest, Some(json!({ "StreamName": "s", "Records": [{"Data": "b"}] })));
         let answer = json!({ "FailedRecordCount": 0, "EncryptionType": "KMS", "Records": [{"SequenceNumber": "1"}] });
-        let merged = split_up.merge(Some(answer), "InternalFailure");
+        let merged = split_up.merge(Some(answer), &failed("InternalFailure"));
         assert_eq!((&merged["FailedRecordCount"], &merged["EncryptionType"]), (&json!(2), &json!("KMS")));
         assert_eq!(merged["Records"][1], json!({"SequenceNumber": "1"}));
         for failed in [0, 2] {
             assert_eq!(merged["Records"][failed]["ErrorCode"], "InternalFailure");
         }
         assert_eq!(stored(&merged), 1);
+        let answer = json!({ "FailedRecordCount": 0, "Records": [{"SequenceNumber": "2"}] });
+        let swallowed = split_up.merge(Some(answer), &taken());
+        assert_eq!((&swallowed["FailedRecordCount"], stored(&swallowed)), (&json!(0), 3));
 
         assert_eq!(split(&request, || false, 4).failed, [false, true, false], "one at least");
         let nothing = split(&request, || true, 0);
         assert_eq!(nothing.rest, None);
-        assert_eq!(nothing.merge(None, "InternalFailure")["FailedRecordCount"], 3);
+        assert_eq!(nothing.merge(None, &failed("InternalFailure"))["FailedRecordCount"], 3);
     }
 }

@@ -114,7 +114,8 @@ impl Shared {
         call: &Call,
         request: &Request,
         rule: &Active,
-        (chance, code): (f64, &str),
+        chance: f64,
+        kept_back: &Value,
     ) -> Option<Carried> {
         let split = rule.throw(|dice| {
             let at_least = dice.random_range(0..500);
@@ -127,7 +128,7 @@ impl Shared {
                 refused => return Some(refused),
             },
         };
-        Some(Carried::Whole(Answer::json(200, call.service.json_version(), &split.merge(rest, code))))
+        Some(Carried::Whole(Answer::json(200, call.service.json_version(), &split.merge(rest, kept_back))))
     }
 
     /// Notes that a worker does not learn of this answer.
@@ -208,7 +209,10 @@ async fn exchange(
     }
     let carried = match (&fault, &rule) {
         (Some(Fault::Partial { chance, code }), Some(rule)) => {
-            shared.carry_part(&link.name, &call, request, rule, (*chance, code)).await
+            shared.carry_part(&link.name, &call, request, rule, *chance, &put_records::failed(code)).await
+        }
+        (Some(Fault::Swallowed), Some(rule)) => {
+            shared.carry_part(&link.name, &call, request, rule, 0.0, &put_records::taken()).await
         }
         _ => shared.carry(&link.name, &call, request, request.body.clone()).await,
     };
