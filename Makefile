@@ -76,7 +76,7 @@ bench: build plugins ## Figures of this machine: CPU per record, a guest's call,
 chaos: build plugins ## Workers killed, frozen, cut off and replaced under load, every record accounted for (SEED=7 SECONDS=120)
 	@$(PHASE) chaos
 	@SHARDMILL_TEST_SEED=$(or $(SEED),$(shell date +%s)) SHARDMILL_CHAOS_SECONDS=$(or $(SECONDS),120) \
-		cargo test $(CARGO_FLAGS) --quiet --test chaos -- --nocapture
+		SHARDMILL_CHAOS_KEEP=1 cargo test $(CARGO_FLAGS) --quiet --test chaos -- --nocapture
 
 soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over, then chaos (MINUTES=10 each)
 	@$(PHASE) soak

@@ -1,6 +1,7 @@
 //! Three workers, a writer, and an agent that makes their life hard; every record is accounted for.
 //!
-//! `SHARDMILL_CHAOS_SECONDS` says for how long (20 s), `SHARDMILL_TEST_SEED` with which seed; `make chaos` sets both.
+//! `SHARDMILL_CHAOS_SECONDS` says for how long (20 s), `SHARDMILL_TEST_SEED` with which seed, and `SHARDMILL_CHAOS_KEEP`
+//! that what was done is kept even if all is well. `make chaos` sets them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,6 +19,9 @@ async fn reports(temper: Temper) -> Vec<Report> {
     for seed in seeds(&[1]) {
         println!("chaos: {} with seed {seed}, as `{}` does again", temper.name(), Report::command(seed, length()));
         let report = run(&Schedule::new(seed, temper, length()), None).await;
+        if std::env::var_os("SHARDMILL_CHAOS_KEEP").is_some() {
+            println!("  what was done is in {}", report.keep().expect("a folder in the target folder").display());
+        }
         report.assert_kept();
         assert!(report.written > 100 * length().as_secs(), "there was something to do: {report}");
         reports.push(report);

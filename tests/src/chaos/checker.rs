@@ -40,6 +40,17 @@ pub enum Repeat {
     Unclear,
 }
 
+/// The longest of several times.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Longest {
+    /// How long, in milliseconds as the service's clock has it.
+    pub time: u64,
+    /// Whose record ended it.
+    pub key: String,
+    /// When it ended, in milliseconds since 1970.
+    pub until: u64,
+}
+
 /// What was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
@@ -49,8 +60,8 @@ pub struct Findings {
     pub records: u64,
     /// What is there besides them, and why.
     pub repeats: BTreeMap<Repeat, u64>,
-    /// The longest time between two new records of a key, in milliseconds, and the key.
-    pub silence: (u64, String),
+    /// The longest time between two new records of a key.
+    pub silence: Longest,
 }
 
 /// Who has put what, from the output (each shard's records in their order) and what a proxy has seen of PutRecords.
@@ -72,17 +83,16 @@ pub fn appearances(output: &[Found], writes: &[Write]) -> Vec<Appearance> {
     output.iter().map(appearance).collect()
 }
 
-/// The longest time from the arrival of a record in the input to its first arrival in the output, in milliseconds, and
-/// the record's key.
-pub(super) fn longest_delay(input: &[Found], output: &[Found]) -> (u64, String) {
+/// The longest time from the arrival of a record in the input to its first arrival in the output.
+pub(super) fn longest_delay(input: &[Found], output: &[Found]) -> Longest {
     let mut arrivals: BTreeMap<u64, u64> = BTreeMap::new();
     for record in input {
         arrivals.entry(record.number).or_insert(record.arrival);
     }
-    let mut longest = (0, String::new());
+    let mut longest = Longest::default();
     for record in output {
         if let Some(arrived) = arrivals.remove(&record.number) {
-            longest = longest.max((record.arrival.saturating_sub(arrived), record.key.clone()));
+            longest.or(arrived, record.arrival, &record.key);
         }
     }
     longest
@@ -109,6 +119,17 @@ struct OfKey<'a> {
     appearances: &'a [&'a Appearance],
     /// By number: where it is among the appearances, and who has put it there.
     places: BTreeMap<u64, Vec<(usize, &'a str)>>,
+}
+
+// === impl Longest ===
+
+impl Longest {
+    fn or(&mut self, from: u64, until: u64, key: &str) {
+        let time = until.saturating_sub(from);
+        if time > self.time {
+            *self = Longest { time, key: key.to_owned(), until };
+        }
+    }
 }
 
 // === impl OfKey ===
@@ -163,8 +184,7 @@ impl<'a> OfKey<'a> {
                     continue;
                 }
                 Some(before) => {
-                    let silence = appearance.arrival.saturating_sub(before.arrival);
-                    findings.silence = std::mem::take(&mut findings.silence).max((silence, self.key.to_owned()));
+                    findings.silence.or(before.arrival, appearance.arrival, self.key);
                 }
                 None => {}
             }
@@ -222,6 +242,9 @@ impl<'a> OfKey<'a> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+    use shardmill_record::Position;
+
     use super::*;
 
     const KEY: &str = "key-1";
@@ -352,9 +375,42 @@ mod tests {
     }
 
     #[test]
+    fn who_has_put_a_record_is_in_the_journal_and_how_long_it_took_in_the_streams() {
+        let record = |number, at: u64, arrival| Found {
+            number,
+            key: KEY.to_owned(),
+            shard: "shardId-000000000000".to_owned(),
+            position: Position::new(SequenceNumber::parse(&at.to_string()).unwrap(), 0),
+            arrival,
+        };
+        let put = |link: &str, status, at: u64| Write {
+            link: link.to_owned(),
+            operation: "PutRecords".to_owned(),
+            stream: Some("output".to_owned()),
+            table: None,
+            carried: at,
+            answered: at,
+            status,
+            request: Value::Null,
+            answer: json!({ "Records": [
+                { "ErrorCode": "InternalFailure" },
+                { "ShardId": "shardId-000000000000", "SequenceNumber": at.to_string() },
+            ] }),
+        };
+        let output = [record(1, 5, 4_000), record(101, 6, 9_000), record(1, 7, 9_500), record(201, 8, 9_500)];
+        let writes = [put("a", 200, 5), put("a", 200, 6), put("b", 200, 7), put("c", 500, 8)];
+        let found: Vec<_> =
+            appearances(&output, &writes).into_iter().map(|appearance| (appearance.nth, appearance.by)).collect();
+        let by = |life: &str| Some(life.to_owned());
+        assert_eq!(found, [(0, by("a")), (1, by("a")), (0, by("b")), (2, None)]);
+        let input = [record(1, 1, 3_000), record(101, 2, 3_500), record(201, 3, 9_000)];
+        assert_eq!(longest_delay(&input, &output), Longest { time: 5_500, key: KEY.to_owned(), until: 9_000 });
+    }
+
+    #[test]
     fn a_silence_is_the_time_between_two_new_records() {
         // A second apart each; the replay brings nothing new for four seconds.
         let findings = found(10, &[], &[put("a", 0..6), put("b", 3..10)].concat());
-        assert_eq!(findings.silence, (4_000, KEY.to_owned()));
+        assert_eq!(findings.silence, Longest { time: 4_000, key: KEY.to_owned(), until: 9_000 });
     }
 }

@@ -36,7 +36,7 @@ use tokio::time::{Instant, sleep};
 
 pub use action::{Deed, Reshard, Temper, Trouble, Weather};
 pub use agent::{Event, Life};
-pub use checker::{Appearance, Findings, Repeat, appearances, check};
+pub use checker::{Appearance, Findings, Longest, Repeat, appearances, check};
 pub use report::Report;
 pub use schedule::{SHARDS, Schedule, Timed, WORKERS};
 pub use violation::Violation;
@@ -100,6 +100,7 @@ pub async fn run(schedule: &Schedule, planted: Option<Rule>) -> Report {
     report.took = took;
     report.written = written.count();
     report.unclear = written.unclear.len() as u64;
+    report.first = input.iter().map(|record| record.arrival).min().unwrap_or(0);
     report.delay = checker::longest_delay(&input, &output);
 
     // A record that is in the input more than once has no one position.

@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use super::action::{Deed, Temper, Trouble};
 use super::agent::{Event, Life};
-use super::checker::{Findings, Repeat};
+use super::checker::{Findings, Longest, Repeat};
 use super::schedule::Schedule;
 use super::violation::Violation;
 use super::writer::KEYS;
@@ -45,10 +45,12 @@ pub struct Report {
     pub sent_again: u64,
     /// Of them, those that may be in the input more than once.
     pub repeated_input: u64,
-    /// The longest time from input to output, in milliseconds as the service's clock has it, and the key.
-    pub delay: (u64, String),
-    /// The longest time between two new records of a key, in the same measure, and the key.
-    pub silence: (u64, String),
+    /// When the first record came into the input, in milliseconds since 1970.
+    pub first: u64,
+    /// The longest time from input to output.
+    pub delay: Longest,
+    /// The longest time between two new records of a key.
+    pub silence: Longest,
     /// What became of the leases; `None` if a promise about them was broken.
     pub leases: Option<Summary>,
     /// Every promise that was broken.
@@ -89,7 +91,8 @@ impl Report {
             repeats: BTreeMap::new(),
             sent_again: 0,
             repeated_input: 0,
-            delay: (0, String::new()),
+            first: 0,
+            delay: Longest::default(),
             silence: findings.silence,
             leases: None,
             violations: findings.violations,
@@ -149,8 +152,11 @@ impl Report {
         );
     }
 
-    /// Writes what helps to understand a run that failed; the folder where it is.
-    fn keep(&self) -> io::Result<PathBuf> {
+    /// Writes what helps to understand a run; the folder where it is.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn keep(&self) -> io::Result<PathBuf> {
         let folder = paths::target().join("chaos").join(format!("{}-{}", self.temper.name(), self.seed));
         let events = self.events.iter().map(|Event { what, whom, from, until, note }| {
             let whom = whom.as_deref().unwrap_or("all");
@@ -179,6 +185,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { seed, temper, length, took, written, unclear, records, .. } = self;
         let seconds = |milliseconds: u64| milliseconds as f64 / 1_000.0;
+        let longest = |Longest { time, key, until }: &Longest| {
+            format!("{:.1} s ({key}, until {:.1} s)", seconds(*time), seconds(until.saturating_sub(self.first)))
+        };
         writeln!(
             f,
             "chaos: seed {seed}, {}, {} s: {written} records of {KEYS} keys, {unclear} sent again by their writer, \
@@ -209,11 +218,9 @@ impl fmt::Display for Report {
         )?;
         writeln!(
             f,
-            "  longest: from input to output {:.1} s ({}), between two new records of a key {:.1} s ({})",
-            seconds(self.delay.0),
-            self.delay.1,
-            seconds(self.silence.0),
-            self.silence.1,
+            "  longest: from input to output {}, between two new records of a key {}",
+            longest(&self.delay),
+            longest(&self.silence),
         )?;
         match &self.leases {
             Some(Summary { takes, late, .. }) => writeln!(f, "  leases: taken {takes} times, {late} late requests")?,
