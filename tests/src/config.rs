@@ -20,6 +20,7 @@ pub enum Leases {
 pub struct Config {
     leases: Leases,
     top: String,
+    holding: String,
     stream: String,
     processor: String,
     guest: String,
@@ -34,6 +35,7 @@ impl Config {
         Config {
             leases: Leases::Lasting,
             top: String::new(),
+            holding: String::new(),
             stream: String::new(),
             processor: String::new(),
             guest: "field = \"/n\"\ndefault = \"copies\"\n".to_owned(),
@@ -52,6 +54,13 @@ impl Config {
     #[must_use]
     pub fn top(mut self, line: &str) -> Config {
         push(&mut self.top, line);
+        self
+    }
+
+    /// A line for how leases are held.
+    #[must_use]
+    pub fn holding(mut self, line: &str) -> Config {
+        push(&mut self.holding, line);
         self
     }
 
@@ -103,7 +112,7 @@ stream = "asides""#
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, stream, processor, guest, others, .. } = self;
+        let Config { top, holding, stream, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => 60,
             Leases::Brief => 2,
@@ -126,7 +135,7 @@ renew = "300ms"
 expiry = "{expiry}s"
 scan = "200ms"
 sync = "500ms"
-
+{holding}
 [streams.input]
 idle = "200ms"
 {stream}

@@ -38,7 +38,7 @@ pub use action::{Deed, Reshard, Temper, Trouble, Weather};
 pub use agent::{Event, Life};
 pub use checker::{Appearance, Findings, Longest, Repeat, appearances, check};
 pub use report::Report;
-pub use schedule::{SHARDS, Schedule, Timed, WORKERS};
+pub use schedule::{MOST_SHARDS, SHARDS, Schedule, Timed, WORKERS};
 pub use violation::Violation;
 pub use writer::{KEYS, Written};
 
@@ -49,6 +49,9 @@ use agent::{Agent, Post, suffer};
 const INPUT: &str = "input";
 const OUTPUT: &str = "output";
 const OUTPUT_SHARDS: i32 = 2;
+
+/// All workers together can have all open shards.
+const MOST_LEASES: usize = MOST_SHARDS.div_ceil(WORKERS);
 
 /// Until everything is worked off, once nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -130,15 +133,16 @@ pub async fn run(schedule: &Schedule, planted: Option<Rule>) -> Report {
     report
 }
 
-/// Small batches, so that there is always something under way.
+/// Small batches, so that there is always something under way, and no worker that has all shards, so that whatever is done
+/// to one is done to one that works.
 fn config(temper: Temper) -> Config {
     let leases = match temper {
         // Nothing expires, however busy the machine is.
         Temper::Gentle => Leases::Lasting,
         Temper::Rough => Leases::Brief,
     };
-    let config = Config::copy().leases(leases).processor("batch = { records = 10 }");
-    config.processor(r#"checkpoint-interval = "300ms""#)
+    let config = Config::copy().leases(leases).holding(&format!("max-per-worker = {MOST_LEASES}"));
+    config.processor("batch = { records = 10 }").processor(r#"checkpoint-interval = "300ms""#)
 }
 
 /// Waits until each shard is checkpointed at its last record, and each closed one at its end.

@@ -13,8 +13,10 @@ use crate::Held;
 pub const WORKERS: usize = 3;
 /// Open shards of the input at the start.
 pub const SHARDS: usize = 4;
+/// The most open shards at any time.
+pub const MOST_SHARDS: usize = 8;
 /// Open shards at any time.
-const OPEN: std::ops::RangeInclusive<usize> = 2..=8;
+const OPEN: std::ops::RangeInclusive<usize> = 2..=MOST_SHARDS;
 
 /// For a signal, what is in flight, and a start.
 const RESTART: Duration = Duration::from_secs(3);
