@@ -99,7 +99,7 @@ pub(super) async fn write(services: &Services, stream: &str, seed: u64, stopped:
             sleep(TICK).await;
             continue;
         }
-        let entries = book.pending.iter().map(Entry::to_put).collect();
+        let entries = book.pending.iter().map(Entry::request_entry).collect();
         let failure = match client.put_records().stream_name(stream).set_records(Some(entries)).send().await {
             Ok(answer) => {
                 let failed: Vec<bool> = answer.records().iter().map(|entry| entry.error_code().is_some()).collect();
@@ -148,7 +148,7 @@ impl Entry {
         })
     }
 
-    fn to_put(&self) -> PutRecordsRequestEntry {
+    fn request_entry(&self) -> PutRecordsRequestEntry {
         let entry = PutRecordsRequestEntry::builder();
         let entry = if self.count == 1 {
             let record = self.records().next().expect("an entry has records");
