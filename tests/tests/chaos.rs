@@ -19,6 +19,7 @@ async fn reports(temper: Temper) -> Vec<Report> {
     for seed in seeds(&[1]) {
         println!("chaos: {} with seed {seed}, as `{}` does again", temper.name(), Report::command(seed, length()));
         let report = run(&Schedule::new(seed, temper, length()), None).await;
+        println!("{report}");
         if std::env::var_os("SHARDMILL_CHAOS_KEEP").is_some() {
             println!("  what was done is in {}", report.keep().expect("a folder in the target folder").display());
         }

@@ -129,7 +129,6 @@ pub async fn run(schedule: &Schedule, planted: Option<Rule>) -> Report {
         broken.push(other("nothing is repeated without a reason", format!("{:?}", report.repeats)));
     }
     report.violations.append(&mut broken);
-    println!("{report}");
     report
 }
 

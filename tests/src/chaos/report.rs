@@ -226,7 +226,7 @@ impl fmt::Display for Report {
             Some(Summary { takes, late, .. }) => writeln!(f, "  leases: taken {takes} times, {late} late requests")?,
             None => writeln!(f, "  leases: a promise is broken")?,
         }
-        write!(f, "  {} promises broken", self.violations.len())
+        write!(f, "  promises broken: {}", self.violations.len())
     }
 }
 
