@@ -14,6 +14,11 @@ fn length() -> Duration {
     Duration::from_secs(seconds.map_or(20, |text| text.parse().expect("SHARDMILL_CHAOS_SECONDS is a number")))
 }
 
+/// A shorter run may leave out some of what is possible.
+fn is_whole() -> bool {
+    length() >= Duration::from_secs(20)
+}
+
 async fn reports(temper: Temper) -> Vec<Report> {
     let mut reports = Vec::new();
     for seed in seeds(&[1]) {
@@ -33,8 +38,9 @@ async fn reports(temper: Temper) -> Vec<Report> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_the_order_of_keys_is_kept_whatever_befalls_workers_and_services() {
     for report in reports(Temper::Rough).await {
-        assert!(report.count("kill") > 0 && report.count("freeze") > 0, "{report}");
-        assert!(report.leases.is_some_and(|leases| leases.takes > 2 * SHARDS), "{report}");
+        let is_hard = report.count("kill") > 0 && report.count("freeze") > 0;
+        let is_moved = report.leases.is_some_and(|leases| leases.takes > 2 * SHARDS);
+        assert!(!is_whole() || (is_hard && is_moved), "{report}");
     }
 }
 
@@ -42,7 +48,7 @@ async fn nothing_is_lost_and_the_order_of_keys_is_kept_whatever_befalls_workers_
 async fn nothing_is_repeated_while_workers_are_replaced_and_shards_split_and_merged_and_services_throttle() {
     for report in reports(Temper::Gentle).await {
         assert_eq!(report.repeated(), 0, "{report}");
-        assert!(report.count("roll") > 0 && report.count("surge") > 0, "{report}");
+        assert!(!is_whole() || (report.count("roll") > 0 && report.count("surge") > 0), "{report}");
     }
 }
 
