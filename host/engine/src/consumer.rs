@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_cause::with_causes;
+use shardmill_lease::balance::Balance;
 use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
 use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
@@ -29,6 +30,8 @@ pub struct Parts {
     pub options: Arc<Options>,
     /// How it holds leases.
     pub lease_options: shardmill_lease::Options,
+    /// By what rule it shares leases out.
+    pub balance: Arc<dyn Balance>,
     /// How it reads.
     pub polling: polling::Options,
     /// The stream's service.
@@ -75,6 +78,15 @@ pub enum Error {
     /// Another process uses this worker's id.
     #[error(transparent)]
     Twin(shardmill_lease::Twin),
+    /// Another system works on the lease table.
+    #[error("the lease table {table} is in use")]
+    Foreign {
+        /// The table.
+        table: String,
+        /// Who uses it.
+        #[source]
+        source: shardmill_lease::ForeignWorker,
+    },
     /// The lease table belongs to another stream.
     #[error(
         "the lease table {table} holds the checkpoints of another stream: {stored_arn} created at {stored_created_at}, while {arn} was created at {created_at} (milliseconds since 1970); if the stream was deleted and created again, use another table (`lease-table`), or delete {table} and {table}-shardmill"
@@ -95,11 +107,12 @@ pub enum Error {
 
 // === impl Error ===
 
-impl From<shardmill_lease::RunError> for Error {
-    fn from(error: shardmill_lease::RunError) -> Self {
+impl Error {
+    fn of(error: shardmill_lease::RunError, table: &str) -> Self {
         match error {
             shardmill_lease::RunError::Store(error) => Self::Store(error),
             shardmill_lease::RunError::Twin(twin) => Self::Twin(twin),
+            shardmill_lease::RunError::Foreign(source) => Self::Foreign { table: table.to_owned(), source },
         }
     }
 }
@@ -134,6 +147,8 @@ impl Consumer {
             parts.lease_metrics.clone(),
             parts.seed,
         )?;
+        let coordinator = coordinator.with_balance(Arc::clone(&parts.balance));
+        let mut changes = handle.clone();
         let abort = CancellationToken::new();
         let mut started = false;
         let mut tasks = JoinSet::new();
@@ -155,6 +170,7 @@ impl Consumer {
                     started = true;
                     parts.status.set_started(&parts.options.processor);
                 }
+                () = changes.changed() => parts.status.set_unattended(&parts.options.processor, &changes.view()),
                 Some(event) = events.recv() => {
                     if let Event::Held(lease) = event {
                         tasks.spawn(run_shard(Arc::clone(&parts), Arc::clone(&shards), prepared.clone(), lease, abort.clone()));
@@ -179,7 +195,7 @@ impl Consumer {
                 );
                 Ok(())
             }
-            Some(Ok(result)) => Ok(result?),
+            Some(Ok(result)) => result.map_err(|error| Error::of(error, lease_table(&parts))),
             Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         }
     }
@@ -227,13 +243,19 @@ async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
     match claim {
         StreamClaim::Same => Ok(info),
         StreamClaim::Different(stored) => Err(Error::OtherStream {
-            table: parts.store.sidecar_table().trim_end_matches("-shardmill").to_owned(),
+            table: lease_table(parts).to_owned(),
             stored_arn: stored.arn,
             stored_created_at: stored.created_at,
             arn: identity.arn,
             created_at: identity.created_at,
         }),
     }
+}
+
+/// The name of the lease table.
+fn lease_table(parts: &Parts) -> &str {
+    let sidecar = parts.store.sidecar_table();
+    sidecar.strip_suffix("-shardmill").unwrap_or(sidecar)
 }
 
 fn report(options: &Options, ended: Result<(ShardId, Ended), tokio::task::JoinError>) {

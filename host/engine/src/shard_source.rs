@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource};
+use shardmill_lease::audit::ListedShard;
+use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey};
 use shardmill_record::{Checkpoint, ShardId};
 use shardmill_stream::lineage::{LeaseState, children_of, missing_leases};
 use shardmill_stream::start::Start;
@@ -39,7 +40,7 @@ impl StreamShards {
 
 #[async_trait]
 impl ShardSource for StreamShards {
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, BoxError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, BoxError> {
         let listing = self.kinesis.list_shards(&self.stream).await?;
         let mut states = BTreeMap::new();
         for lease in leases {
@@ -53,7 +54,14 @@ impl ShardSource for StreamShards {
             parents: missing.parents,
             range: Some(missing.range),
         };
-        Ok(missing.into_iter().map(to_lease).collect())
+        let listed = |shard: &shardmill_stream::Shard| ListedShard {
+            key: LeaseKey::of_shard(&shard.id),
+            is_open: shard.is_open(),
+            parents: shard.parents.iter().map(LeaseKey::of_shard).collect(),
+            range: shard.range,
+        };
+        let listed = listing.iter().map(listed).collect();
+        Ok(Survey { missing: missing.into_iter().map(to_lease).collect(), listed })
     }
 }
 

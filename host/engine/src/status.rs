@@ -46,6 +46,10 @@ pub struct ShardStatus {
 pub struct ConsumerStatus {
     /// Whether the stream and the lease table have been reached and looked through.
     pub started: bool,
+    /// Whether this worker leads the fleet: says who should have which lease.
+    pub leads: bool,
+    /// Open shards of the stream that nobody reads, and why, as the worker sees it that leads; empty on the others.
+    pub unattended: Vec<String>,
     /// The shards whose leases this worker holds.
     pub shards: BTreeMap<String, ShardStatus>,
 }
@@ -79,6 +83,15 @@ impl Status {
         self.with(|consumers| consumers.entry(name.to_owned()).or_default().started = true);
     }
 
+    /// Says what the lease room sees: whether this worker leads, and what nobody reads.
+    pub fn set_unattended(&self, name: &str, view: &shardmill_lease::View) {
+        self.with(|consumers| {
+            let consumer = consumers.entry(name.to_owned()).or_default();
+            consumer.leads = view.leads;
+            consumer.unattended = view.audit.holes.iter().map(ToString::to_string).collect();
+        });
+    }
+
     /// Adds a shard.
     pub fn add_shard(&self, consumer: &str, shard: &ShardId) -> ShardEntry {
         let initial = ShardStatus { state: ShardState::Starting, position: None, millis_behind_latest: None };
@@ -101,6 +114,9 @@ impl Status {
                 if !consumer.started {
                     reasons.push(format!("processor {name}: its stream and lease table have not been reached yet"));
                 }
+            }
+            for (name, consumer) in consumers.iter() {
+                reasons.extend(consumer.unattended.iter().map(|hole| format!("processor {name}: {hole}")));
             }
             reasons.extend(stopped(consumers));
             reasons

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_record::Checkpoint;
-use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::bell::Bell;
 use crate::change::Change;
 use crate::fence::{Fence, Lost};
 use crate::writer::{Error, Writer};
@@ -21,7 +21,7 @@ const CREATE_BACKOFF: Duration = Duration::from_millis(500);
 pub struct HeldLease {
     writer: Arc<Writer>,
     draining: CancellationToken,
-    wake: Arc<Notify>,
+    bell: Arc<Bell>,
     /// Tells the coordinator that the user is done. Dropped last.
     _gone: DropGuard,
 }
@@ -32,10 +32,10 @@ impl HeldLease {
     pub(crate) fn new(
         writer: Arc<Writer>,
         draining: CancellationToken,
-        wake: Arc<Notify>,
+        bell: Arc<Bell>,
         gone: CancellationToken,
     ) -> Self {
-        Self { writer, draining, wake, _gone: gone.drop_guard() }
+        Self { writer, draining, bell, _gone: gone.drop_guard() }
     }
 
     /// The lease as last written.
@@ -85,7 +85,7 @@ impl HeldLease {
             shards.extend(child.key.shard_id());
         }
         self.writer.write_last(&Change::Complete { children: shards }).await?;
-        self.wake.notify_one();
+        self.bell.ring(children.iter().map(|child| child.key.clone()).collect());
         Ok(())
     }
 

@@ -18,7 +18,7 @@ pub struct WorkerId(Arc<str>);
 
 /// How often a lease has been taken: the fencing token. It grows with every take and never with a renewal, so a
 /// system outside can refuse whoever comes with a lower one than it has seen.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct LeaseEpoch(pub u64);
 
 /// Why a text does not name a lease or a worker.
@@ -89,6 +89,11 @@ impl LeaseKey {
     /// The shard: what follows the last colon, or all of the key.
     pub fn shard_id(&self) -> Result<ShardId, InvalidShardId> {
         ShardId::parse(self.split().1)
+    }
+
+    /// What the keys of one stream's shards begin with: nothing where the table belongs to one stream.
+    pub fn stream(&self) -> &str {
+        self.split().0
     }
 
     /// The key of another shard of the same stream.

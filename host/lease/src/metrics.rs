@@ -16,15 +16,21 @@ pub struct Metrics {
     pub(crate) incomplete: Family<Application, Gauge>,
     /// Rows of the last scan that cannot be read as leases.
     pub(crate) invalid_rows: Family<Application, Gauge>,
-    /// Workers that hold a lease that has not expired, this one included.
+    /// Workers that live, this one included.
     pub(crate) live_workers: Family<Application, Gauge>,
+    /// 1 on the worker that leads.
+    pub(crate) leader: Family<Application, Gauge>,
+    /// Open shards that nobody gets on with, as the leader sees it.
+    pub(crate) unattended: Family<Application, Gauge>,
     pub(crate) created: Family<Application, Counter>,
-    /// By why: unowned, expired, reclaimed.
+    /// By why: unowned, expired, leaving, balance, child, reclaimed, forced.
     pub(crate) taken: Family<WithReason, Counter>,
     /// By why: expired, taken, evicted, deleted.
     pub(crate) lost: Family<WithReason, Counter>,
     pub(crate) released: Family<Application, Counter>,
     pub(crate) completed: Family<Application, Counter>,
+    /// Rows deleted, by why: complete, garbage.
+    pub(crate) cleared: Family<WithReason, Counter>,
     /// Writes by change and result.
     pub(crate) writes: Family<Write, Counter>,
     pub(crate) scans: Family<Application, Counter>,
@@ -75,11 +81,14 @@ impl Default for Metrics {
             incomplete: Family::default(),
             invalid_rows: Family::default(),
             live_workers: Family::default(),
+            leader: Family::default(),
+            unattended: Family::default(),
             created: Family::default(),
             taken: Family::default(),
             lost: Family::default(),
             released: Family::default(),
             completed: Family::default(),
+            cleared: Family::default(),
             writes: Family::default(),
             scans: Family::default(),
             scan_errors: Family::default(),
@@ -106,14 +115,21 @@ impl Metrics {
         );
         registry.register(
             "shardmill_lease_live_workers",
-            "Workers with a lease that has not expired, this one included",
+            "Workers of the fleet that live, as the last scan of this worker showed",
             metrics.live_workers.clone(),
+        );
+        registry.register("shardmill_lease_leader", "1 on the worker that leads the fleet", metrics.leader.clone());
+        registry.register(
+            "shardmill_lease_unattended_shards",
+            "Open shards that no worker gets on with, as the leader sees it",
+            metrics.unattended.clone(),
         );
         registry.register("shardmill_lease_created", "Leases created", metrics.created.clone());
         registry.register("shardmill_lease_taken", "Leases taken, by reason", metrics.taken.clone());
         registry.register("shardmill_lease_lost", "Leases lost against this worker's will", metrics.lost.clone());
         registry.register("shardmill_lease_released", "Leases released", metrics.released.clone());
         registry.register("shardmill_lease_completed", "Leases whose shard was finished", metrics.completed.clone());
+        registry.register("shardmill_lease_cleared", "Leases deleted that had served their time", metrics.cleared.clone());
         registry.register("shardmill_lease_writes", "Writes to leases, by change and result", metrics.writes.clone());
         registry.register("shardmill_lease_scans", "Scans of the lease table", metrics.scans.clone());
         registry.register("shardmill_lease_scan_errors", "Scans that failed", metrics.scan_errors.clone());

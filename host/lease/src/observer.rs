@@ -21,6 +21,7 @@ struct Seen {
     since: Moment,
     first_round: u64,
     last_round: u64,
+    has_moved: bool,
 }
 
 // === impl Observer ===
@@ -32,12 +33,14 @@ impl Observer {
         for lease in leases {
             let first_round = self.seen.get(&lease.key).map_or(self.round, |seen| seen.first_round);
             let unchanged_since = self.seen.get(&lease.key).filter(|seen| seen.is(lease)).map(|seen| seen.since);
+            let has_moved = self.seen.get(&lease.key).is_some_and(|seen| seen.has_moved || seen.counter != lease.counter);
             let seen = Seen {
                 counter: lease.counter,
                 owner: lease.owner.clone(),
                 since: unchanged_since.unwrap_or(now),
                 first_round,
                 last_round: self.round,
+                has_moved,
             };
             self.seen.insert(lease.key.clone(), seen);
         }
@@ -48,6 +51,16 @@ impl Observer {
     /// Whether the lease has stood still for at least the expiry.
     pub fn is_expired(&self, key: &LeaseKey, now: Moment, expiry: Duration) -> bool {
         self.seen.get(key).is_some_and(|seen| now.saturating_since(seen.since) >= expiry)
+    }
+
+    /// Whether the lease's counter was ever seen to move.
+    pub fn has_moved(&self, key: &LeaseKey) -> bool {
+        self.seen.get(key).is_some_and(|seen| seen.has_moved)
+    }
+
+    /// When the lease expires unless it moves before.
+    pub fn expires_at(&self, key: &LeaseKey, expiry: Duration) -> Option<Moment> {
+        self.seen.get(key).map(|seen| seen.since + expiry)
     }
 
     /// Whether the lease was in an earlier scan too. A scan is not a snapshot: it may show a child's new row and have

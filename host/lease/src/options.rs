@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use crate::WorkerId;
+use crate::clear::Delays;
 
 /// How a worker holds leases. All workers of an application must agree on `expiry`.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,10 +18,27 @@ pub struct Options {
     pub renew_interval: Duration,
     /// How long a lease lives after its last renewal. 10 s, the KCL's failover time.
     pub expiry: Duration,
-    /// Between scans of the table, with a quarter more or less at random. 2 s.
+    /// When this worker started, in milliseconds since 1970. Orders workers: in a deploy, leases go to the younger ones.
+    pub joined: u64,
+    /// What this worker runs: one number for each build and configuration. In a deploy, leases go to the next one.
+    pub generation: u64,
+    /// Between scans of the table, with a quarter more or less at random. 2 s. Only the fleet's leader and its deputy
+    /// scan.
     pub scan_interval: Duration,
     /// Between looks at the stream for shards without a lease. 60 s, as the KCL.
     pub sync_interval: Duration,
+    /// How long a holder may take to let go of a lease that goes to another worker; then it is taken from it. 30 s.
+    pub hand_off_timeout: Duration,
+    /// How long a worker that leaves goes on working for others to take its leases over. 10 s.
+    pub leave_timeout: Duration,
+    /// How long a fleet that is being deployed must stand still before leases move for the sake of balance alone. 30 s.
+    pub settle_time: Duration,
+    /// The most leases that move from one living worker to another at a time.
+    pub moves: usize,
+    /// What to do about a worker of another system, a KCL, that lives on the same table.
+    pub takeover: Takeover,
+    /// When leases that have served their time are deleted.
+    pub clearing: Delays,
     /// How long a write may take. 2 s.
     pub write_timeout: Duration,
     /// How long a worker leaves a lease alone that it let go itself: others go first, and a shard that nobody gets on
@@ -32,6 +50,17 @@ pub struct Options {
     pub parallelism: usize,
     /// The most leases that wait to be received by the user. At least 1. 1024.
     pub events: usize,
+}
+
+/// What to do about a worker of another system that lives on the same table.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Takeover {
+    /// Do not start: two systems that both balance would take leases from each other.
+    #[default]
+    Refuse,
+    /// Go on beside it: take what it lets go or does not renew.
+    Force,
 }
 
 /// Why options are not valid.
@@ -63,10 +92,18 @@ impl Options {
             application: application.into(),
             worker,
             worker_runs_once: false,
+            joined: 0,
+            generation: 0,
             renew_interval: Duration::from_millis(3300),
             expiry: Duration::from_secs(10),
             scan_interval: Duration::from_secs(2),
             sync_interval: Duration::from_secs(60),
+            hand_off_timeout: Duration::from_secs(30),
+            leave_timeout: Duration::from_secs(10),
+            settle_time: Duration::from_secs(30),
+            moves: 1000,
+            takeover: Takeover::Refuse,
+            clearing: Delays::default(),
             write_timeout: Duration::from_secs(2),
             retake_delay: Duration::from_secs(10),
             max_leases_per_worker: None,
@@ -82,6 +119,8 @@ impl Options {
             ("scan interval", !self.scan_interval.is_zero()),
             ("shard sync interval", !self.sync_interval.is_zero()),
             ("write timeout", !self.write_timeout.is_zero()),
+            ("hand-off timeout", !self.hand_off_timeout.is_zero()),
+            ("number of moves at a time", self.moves > 0),
             ("number of leases per worker", self.max_leases_per_worker != Some(0)),
             ("parallelism of renewals", self.parallelism > 0),
             ("capacity for events", self.events > 0),

@@ -54,6 +54,24 @@ impl Recorder {
         self.metrics.scan_errors.get_or_create(&self.labels()).inc();
     }
 
+    /// Whether this worker leads the fleet.
+    pub(crate) fn leads(&self, leads: bool) {
+        self.metrics.leader.get_or_create(&self.labels()).set(i64::from(leads));
+        if !leads {
+            // Another one shows it now.
+            self.unattended(0);
+        }
+    }
+
+    /// Open shards that nobody gets on with.
+    pub(crate) fn unattended(&self, shards: usize) {
+        self.metrics.unattended.get_or_create(&self.labels()).set(to_gauge(shards));
+    }
+
+    pub(crate) fn cleared(&self, why: &'static str) {
+        self.metrics.cleared.get_or_create(&self.because(why)).inc();
+    }
+
     pub(crate) fn sync_failed(&self) {
         self.metrics.sync_errors.get_or_create(&self.labels()).inc();
     }

@@ -1,36 +1,31 @@
 //! Another process with this worker's id.
 //!
 //! Ids are unlike each other unless an operator sets them, and then two processes may have one. No write of theirs is
-//! lost on the other: each is conditional on the row's counter, and an epoch has one holder. But each takes the other's
-//! leases for its own, counts one worker instead of two, and would leave work undone or, where the platform promised
-//! that an id runs once, take leases back and forth. So one of them has to stop, and an operator to be told.
+//! lost on the other: each is conditional on the row's counter, and an epoch has one holder. But two are planned for as
+//! one, and would leave work undone. So one of them has to stop, and an operator to be told.
 //!
-//! A process knows the epochs that it took. A lease under its own name at another epoch was left by an earlier run, which
-//! may still have a write on its way, or belongs to a process that lives: its counter moves again and again. Which of
-//! two goes on must be clear to both from the table alone: the one that has the first lease by key. A worker that came
-//! later has none as a rule, so it is the one that stops.
+//! Each run of a worker writes a number of its own into the worker's row at every beat. A run that finds another number
+//! where it has written its own is not alone. Which of two goes on must be clear to both from the row: the one that
+//! started first, so that a worker that works is not disturbed; but where the platform promises that an id runs once, the
+//! one that started last, because the platform has given up the other.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Lease, LeaseEpoch, LeaseKey, Moment, WorkerId};
+use crate::fleet::WorkerRow;
+use crate::{Moment, WorkerId};
 
-/// A dead process has at most one write to a lease on its way.
-const MOVES_OF_THE_LIVING: u32 = 2;
 /// For how many expiries another process must have been seen before this one stops: a worker that is restarted under its
 /// own name meets the one that is still finishing.
 const PATIENCE: u32 = 3;
 
-/// Leases under this worker's id that another process renews.
+/// Another process that uses this worker's id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Twin {
     /// The id.
     pub worker: WorkerId,
-    /// How many leases the other process was seen to renew.
-    pub leases: usize,
-    /// The first of them by key.
-    pub first: LeaseKey,
+    /// When the other process started, in milliseconds since 1970.
+    pub joined: u64,
 }
 
 /// What there is to do about it.
@@ -48,30 +43,21 @@ pub(crate) enum Verdict {
     Yield(Twin),
 }
 
-/// Watches the leases under this worker's id that are not this process's.
+/// Watches the rows that are found where this run has written its own.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    foreign: BTreeMap<LeaseKey, Foreign>,
-    /// Since when another process has been seen without a break.
-    since: Option<Moment>,
-}
-
-#[derive(Debug)]
-struct Foreign {
-    counter: u64,
-    epoch: LeaseEpoch,
-    moves: u32,
-    moved_at: Moment,
+    /// Since when another run has been seen without a break, and when it was seen last.
+    seen: Option<(Moment, Moment)>,
 }
 
 // === impl Twin ===
 
 impl fmt::Display for Twin {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { worker, leases, first } = self;
         write!(
             formatter,
-            "another process uses the worker id `{worker}`: it renews {leases} leases, `{first}` among them, that this one did not take; give each worker a `worker-id` of its own, or leave the key out"
+            "another process uses the worker id `{}` (it started at {} ms since 1970) and goes on in its place; give each worker a `worker-id` of its own, or leave the key out",
+            self.worker, self.joined
         )
     }
 }
@@ -81,80 +67,61 @@ impl std::error::Error for Twin {}
 // === impl Watch ===
 
 impl Watch {
-    /// Takes in a scan whose answer came at `now`. `is_own` says whether this process took the lease at this epoch, or
-    /// tried to without learning whether it did.
+    /// Takes in a beat at `now` that found the row as this run had written it (`None`), or written by another run.
     pub(crate) fn observe(
         &mut self,
         now: Moment,
         expiry: Duration,
         me: &WorkerId,
-        leases: &[Lease],
-        is_own: impl Fn(&Lease) -> bool,
+        own: &WorkerRow,
+        found: Option<&WorkerRow>,
     ) -> Verdict {
-        let mine = leases.iter().filter(|lease| lease.writer() == Some(me));
-        let (own, foreign): (Vec<&Lease>, Vec<&Lease>) = mine.partition(|lease| is_own(lease));
-        self.note(now, &foreign);
-        let living: BTreeSet<&LeaseKey> = self
-            .foreign
-            .iter()
-            .filter(|(_, seen)| seen.moves >= MOVES_OF_THE_LIVING && now.saturating_since(seen.moved_at) < expiry)
-            .map(|(key, _)| key)
-            .collect();
-        let Some(first) = living.first().copied() else {
-            return if self.since.take().is_some() { Verdict::Gone } else { Verdict::Alone };
+        // One that is leaving is about to go by itself.
+        let Some(other) = found.filter(|found| found.run != own.run && !found.is_leaving) else {
+            let is_gone = self.seen.is_some_and(|(_, last)| now.saturating_since(last) >= expiry);
+            return match self.seen {
+                None => Verdict::Alone,
+                Some(_) if is_gone => {
+                    self.seen = None;
+                    Verdict::Gone
+                }
+                Some(_) => Verdict::Known,
+            };
         };
-        let twin = Twin { worker: me.clone(), leases: living.len(), first: first.clone() };
-        let Some(since) = self.since else {
-            self.since = Some(now);
+        let twin = Twin { worker: me.clone(), joined: other.joined };
+        let Some((since, last)) = &mut self.seen else {
+            self.seen = Some((now, now));
             return Verdict::Found(twin);
         };
-        let goes_on = own.iter().any(|lease| lease.key < *first);
-        if goes_on || now.saturating_since(since) < expiry * PATIENCE { Verdict::Known } else { Verdict::Yield(twin) }
-    }
-
-    fn note(&mut self, now: Moment, leases: &[&Lease]) {
-        let gone: BTreeSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
-        self.foreign.retain(|key, _| gone.contains(key));
-        for lease in leases {
-            let (counter, epoch) = (lease.counter, lease.epoch);
-            let seen =
-                self.foreign.entry(lease.key.clone()).or_insert(Foreign { counter, epoch, moves: 0, moved_at: now });
-            if (seen.counter, seen.epoch) != (counter, epoch) {
-                *seen = Foreign { counter, epoch, moves: seen.moves + 1, moved_at: now };
-            }
+        *last = now;
+        let is_older = (other.joined, &other.run) < (own.joined, &own.run);
+        // Both say so, or the promise holds for neither.
+        let runs_once = own.runs_once && other.runs_once;
+        if is_older != runs_once && now.saturating_since(*since) >= expiry * PATIENCE {
+            Verdict::Yield(twin)
+        } else {
+            Verdict::Known
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use shardmill_record::Checkpoint;
-
     use super::*;
-    use crate::NewLease;
 
     const EXPIRY: Duration = Duration::from_secs(10);
 
-    fn me() -> WorkerId {
-        WorkerId::parse("w").unwrap()
+    fn row(run: &str, joined: u64) -> WorkerRow {
+        WorkerRow { run: run.to_owned(), joined, generation: 0, is_leaving: false, max: None, runs_once: false }
     }
 
-    fn lease(index: u8, epoch: u64, counter: u64) -> Lease {
-        let key = LeaseKey::parse(&format!("shard-{index}")).unwrap();
-        let checkpoint = Checkpoint::TrimHorizon;
-        let new = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None }.into_lease();
-        Lease { owner: Some(me()), epoch: LeaseEpoch(epoch), counter, ..new }
-    }
-
-    /// Scans at these seconds; this process took what has epoch 1.
-    fn verdicts(scans: &[(u64, Vec<Lease>)]) -> Vec<Verdict> {
-        let mut watch = Watch::default();
-        let is_own = |lease: &Lease| lease.epoch == LeaseEpoch(1);
-        let observe = |(second, leases): &(u64, Vec<Lease>)| {
-            let now = Moment::since_origin(Duration::from_secs(*second));
-            watch.observe(now, EXPIRY, &me(), leases, is_own)
+    /// One beat a second, each finding such a row.
+    fn verdicts(own: &WorkerRow, found: &[Option<WorkerRow>]) -> Vec<Verdict> {
+        let (mut watch, me) = (Watch::default(), WorkerId::parse("w").unwrap());
+        let observe = |(second, found): (u64, &Option<WorkerRow>)| {
+            watch.observe(Moment::since_origin(Duration::from_secs(second)), EXPIRY, &me, own, found.as_ref())
         };
-        scans.iter().map(observe).collect()
+        (0..).zip(found).map(observe).collect()
     }
 
     fn is_yield(verdict: &Verdict) -> bool {
@@ -162,61 +129,43 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_run_left_is_no_other_process() {
-        // One write of it was still on its way, and this process renews what it took itself.
-        let scans: Vec<_> =
-            (0..40).map(|second| (second, vec![lease(0, 5, 7 + second.min(1)), lease(1, 1, second)])).collect();
-        assert!(verdicts(&scans).iter().all(|verdict| *verdict == Verdict::Alone));
+    fn alone_nothing_is_said_and_an_own_row_is_no_other_process() {
+        let own = row("a", 1);
+        let found: Vec<_> = (0..40).map(|second| (second % 3 == 0).then(|| own.clone())).collect();
+        assert!(verdicts(&own, &found).iter().all(|verdict| *verdict == Verdict::Alone));
     }
 
     #[test]
-    fn leases_of_other_workers_do_not_matter() {
-        let other = |counter| Lease { owner: Some(WorkerId::parse("v").unwrap()), ..lease(0, 5, counter) };
-        let scans: Vec<_> = (0..40).map(|second| (second, vec![other(second)])).collect();
-        assert!(verdicts(&scans).iter().all(|verdict| *verdict == Verdict::Alone));
-    }
-
-    #[test]
-    fn who_has_nothing_is_told_at_once_and_stops_after_a_while() {
-        let scans: Vec<_> = (0..50).map(|second| (second, vec![lease(3, 5, second), lease(4, 5, second)])).collect();
-        let verdicts = verdicts(&scans);
-        let first = LeaseKey::parse("shard-3").unwrap();
-        let twin = Twin { worker: me(), leases: 2, first };
-        assert_eq!(verdicts[..4], [Verdict::Alone, Verdict::Alone, Verdict::Found(twin.clone()), Verdict::Known]);
-        assert_eq!(verdicts.iter().position(is_yield), Some(32), "after three expiries");
-        let text = twin.to_string();
-        assert!(["`w`", "shard-3", "`worker-id`"].iter().all(|part| text.contains(part)), "{text}");
-    }
-
-    #[test]
-    fn of_two_that_share_the_leases_exactly_one_goes_on() {
-        let scans = |mine: [u8; 2], others: [u8; 2]| -> Vec<_> {
-            let at = |second| {
-                let own = mine.map(|index| lease(index, 1, second));
-                own.into_iter().chain(others.map(|index| lease(index, 2, second))).collect::<Vec<_>>()
-            };
-            (0..60).map(|second| (second, at(second))).collect()
-        };
-        for (one, other) in [([0, 1], [2, 3]), ([0, 3], [1, 2]), ([2, 0], [3, 1])] {
-            assert!(!verdicts(&scans(one, other)).iter().any(is_yield), "{one:?} has the first");
-            assert!(verdicts(&scans(other, one)).iter().any(is_yield), "{other:?} has not");
+    fn of_two_exactly_one_stops_the_younger_or_where_ids_run_once_the_older() {
+        for runs_once in [false, true] {
+            for (older, younger) in [(row("a", 1), row("b", 2)), (row("b", 1), row("a", 2)), (row("a", 1), row("b", 1))] {
+                let [older, younger] = [older, younger].map(|row| WorkerRow { runs_once, ..row });
+                let sees = |own: &WorkerRow, other: &WorkerRow| verdicts(own, &vec![Some(other.clone()); 40]);
+                let (first, second) = (sees(&older, &younger), sees(&younger, &older));
+                assert_eq!(first.iter().any(is_yield), runs_once);
+                assert_eq!(second.iter().any(is_yield), !runs_once);
+                let stops = if runs_once { &first } else { &second };
+                assert_eq!(stops.iter().position(is_yield), Some(30), "after three expiries");
+                assert!(matches!(first[0], Verdict::Found(_)) && matches!(second[0], Verdict::Found(_)));
+            }
         }
     }
 
     #[test]
-    fn one_that_was_finishing_is_forgotten() {
-        let seen = |second: u64| vec![lease(0, 5, second)];
-        let mut scans: Vec<_> = (0..20).map(|second| (second, seen(second))).collect();
-        scans.extend((20..80).map(|second| (second, seen(19))));
-        scans.extend((80..100).map(|second| (second, Vec::new())));
-        let verdicts = verdicts(&scans);
+    fn one_that_finishes_is_waited_for_and_one_that_is_gone_forgotten() {
+        let (own, other) = (row("b", 2), row("a", 1));
+        let leaving = WorkerRow { is_leaving: true, ..other.clone() };
+        assert!(verdicts(&own, &vec![Some(leaving.clone()); 100]).iter().all(|verdict| *verdict == Verdict::Alone));
+        let mut found = vec![Some(other); 20];
+        found.extend(vec![None; 40]);
+        let verdicts = verdicts(&own, &found);
         assert!(!verdicts.iter().any(is_yield));
-        assert_eq!(verdicts[28..32], [Verdict::Known, Verdict::Gone, Verdict::Alone, Verdict::Alone]);
+        assert_eq!(verdicts[28..31], [Verdict::Known, Verdict::Gone, Verdict::Alone]);
     }
 
     #[test]
-    fn a_lease_that_is_taken_over_and_over_is_as_good_as_renewed() {
-        let scans: Vec<_> = (0..50).map(|second| (second, vec![lease(0, 5 + second, 9)])).collect();
-        assert!(verdicts(&scans).iter().any(is_yield));
+    fn what_is_said_names_the_id_and_what_to_do() {
+        let text = Twin { worker: WorkerId::parse("w-7").unwrap(), joined: 7 }.to_string();
+        assert!(text.contains("`w-7`") && text.contains("`worker-id`"), "{text}");
     }
 }

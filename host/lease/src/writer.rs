@@ -84,6 +84,16 @@ impl Error {
     }
 }
 
+// === impl Surroundings ===
+
+impl Surroundings {
+    /// A call that did not come back in time.
+    pub(crate) fn no_answer(&self) -> store::Error {
+        let source = Box::new(NoAnswer(self.write_timeout));
+        store::Error::Unavailable { table: self.store.sidecar_table().to_owned(), source }
+    }
+}
+
 // === impl Writer ===
 
 impl Writer {
@@ -273,6 +283,11 @@ impl Writer {
         &self.surroundings.recorder
     }
 }
+
+/// A call that was given up.
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within {0:?}")]
+struct NoAnswer(Duration);
 
 /// A row that moves under every attempt is no race any more, but somebody who uses our worker id.
 #[derive(Debug, thiserror::Error)]

@@ -1,10 +1,11 @@
 //! Seeded runs of several workers on one table under random faults: the promises hold at every moment.
 //!
-//! `SEED=17 cargo test --release -p shardmill-lease --test simulation` repeats one run; `SEEDS=1000` makes more.
+//! `SEED=17 cargo test --release --workspace --test simulation` repeats one run; `SEEDS=1000` makes more.
 
 mod support;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shardmill_lease::change::Change;
 use shardmill_lease::store::memory::{Applied, Call, Fault, Memory};
-use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, RunError};
+use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, Options, RunError, Takeover};
 use shardmill_record::Checkpoint;
 use support::{Shards, Worker, options, position, shard};
 use tokio::task::JoinSet;
@@ -27,9 +28,12 @@ const LAST: u64 = 40;
 
 type Fences = Arc<Mutex<HashMap<LeaseKey, Vec<Fence>>>>;
 
-fn faults(seed: u64, started: Instant) -> impl Fn(&Call<'_>) -> Fault + Send + Sync {
+fn faults(seed: u64, started: Instant, is_cut_off: Arc<AtomicBool>) -> impl Fn(&Call<'_>) -> Fault + Send + Sync {
     let random = Mutex::new(SmallRng::seed_from_u64(seed));
     move |_| {
+        if is_cut_off.load(Ordering::SeqCst) {
+            return Fault::LoseRequest;
+        }
         if started.elapsed() > FAULTS {
             return Fault::None;
         }
@@ -89,10 +93,13 @@ async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u6
     let started = Instant::now();
     let mut random = SmallRng::seed_from_u64(seed);
     for life in 0.. {
-        let store = table.with_faults(faults(random.random(), started));
+        let is_cut_off = Arc::new(AtomicBool::new(false));
+        let store = table.with_faults(faults(random.random(), started, is_cut_off.clone()));
         // Half of the workers keep their id over a restart.
         let name = if id.is_multiple_of(2) { format!("w{id}") } else { format!("w{id}-{life}") };
-        let mut worker = Worker::start_with(options(&name), &store, &shards, random.random());
+        // Lives that end while their tasks run on hold leases and have no row: as if they were another system's.
+        let options = Options { takeover: Takeover::Force, ..options(&name) };
+        let mut worker = Worker::start_with(options, &store, &shards, random.random());
         let mut tasks = JoinSet::new();
         let is_last = started.elapsed() > FAULTS;
         let lifetime = if is_last { RUN } else { Duration::from_secs(random.random_range(5..90)) };
@@ -132,7 +139,10 @@ async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u6
                 }
             }
             _ => {
-                worker.clock.jump(Duration::from_secs(random.random_range(1..30)));
+                // As if frozen: nothing comes through, time goes on, and then everything does again.
+                is_cut_off.store(true, Ordering::SeqCst);
+                sleep(Duration::from_secs(random.random_range(1..30))).await;
+                is_cut_off.store(false, Ordering::SeqCst);
                 sleep(Duration::from_secs(15)).await;
                 worker.kill().await;
                 tasks.abort_all();
@@ -155,7 +165,8 @@ fn check_history(history: &[Applied]) {
     for applied in history {
         let Applied { change, before: Some(before), after: Some(after) } = applied else { continue };
         assert!(after.checkpoint >= before.checkpoint, "{applied:?}");
-        assert!(after.counter > before.counter, "{applied:?}");
+        let is_hand_off = matches!(change, Some(Change::HandOff { .. }));
+        assert_eq!(after.counter, before.counter + u64::from(!is_hand_off), "{applied:?}");
         let is_take = matches!(change, Some(Change::Take { .. }));
         assert_eq!(after.epoch.get(), before.epoch.get() + u64::from(is_take), "{applied:?}");
         assert!(!before.is_complete(), "{applied:?}");
@@ -192,8 +203,8 @@ async fn run(seed: u64) {
         if let Some(ended) = workers.try_join_next() {
             ended.expect("a worker failed");
         }
-        check_fences(&fences, started.elapsed());
         let history = table.take_history();
+        check_fences(&fences, started.elapsed());
         check_history(&history);
         check_parents(&history, &mut done);
         takes += history.iter().filter(|applied| matches!(applied.change, Some(Change::Take { .. }))).count();

@@ -100,7 +100,7 @@ async fn the_second_of_two_stops_with_the_id_and_what_to_do_and_the_first_does_n
     assert!(!second.has_ended(), "the first may be finishing");
     watch(&fences, EXPIRY * 4).await;
     let text = second.twin().await;
-    assert!(text.contains("`same`") && text.contains("`worker-id`") && text.contains("shardId-000000000000"), "{text}");
+    assert!(text.contains("`same`") && text.contains("`worker-id`"), "{text}");
     watch(&fences, EXPIRY * 6).await;
     assert!(!first.has_ended());
     assert_eq!((first.held(), takes(&table)), (SHARDS, 0), "nothing changed hands");

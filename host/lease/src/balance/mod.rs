@@ -3,9 +3,6 @@
 //! One rule on one view moves each lease at most once; workers that each decided for themselves would reach for the
 //! same leases of the same victim. Nothing's safety depends on it: whoever is assigned a lease still takes it with a
 //! conditional write, so two assigners at a time cost moves and no more.
-//!
-//! The coordinator does not use it yet: it takes what is free by [`crate::assignment`], and nothing from a worker that
-//! lives.
 
 mod even;
 mod throughput;

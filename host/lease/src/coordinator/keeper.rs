@@ -9,6 +9,9 @@ use crate::writer::{Error, Writer};
 
 /// A renewal that failed is repeated this many times before the next one would be due.
 const RETRIES_PER_INTERVAL: u32 = 6;
+/// How much more often a lease is renewed while its worker leaves: renewals are how a holder learns that it is asked to
+/// let go.
+const LEAVING: u32 = 4;
 
 /// How a lease ended.
 #[derive(Debug)]
@@ -16,14 +19,42 @@ pub(super) struct Kept {
     pub(super) lost: Lost,
 }
 
+/// How often a lease is renewed.
+#[derive(Debug, Clone)]
+pub(super) struct Pace {
+    pub(super) interval: Duration,
+    /// Cancelled when the worker leaves.
+    pub(super) leaving: CancellationToken,
+}
+
+// === impl Pace ===
+
+impl Pace {
+    fn interval(&self) -> Duration {
+        if self.leaving.is_cancelled() { self.interval / LEAVING } else { self.interval }
+    }
+
+    /// Waits, but not for long once the worker leaves.
+    async fn pause(&self, time: Duration) {
+        let leaving = async {
+            self.leaving.cancelled().await;
+            tokio::time::sleep(self.interval()).await;
+        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = leaving => {}
+        }
+    }
+}
+
 /// Renews a lease until it ends, and waits until its user has let it go.
 pub(super) async fn keep(
     writer: Arc<Writer>,
-    interval: Duration,
+    pace: Pace,
     draining: CancellationToken,
     gone: CancellationToken,
 ) -> Kept {
-    let lost = renew(&writer, interval, &draining).await;
+    let lost = renew(&writer, &pace, &draining).await;
     let key = &writer.lease().key;
     let epoch = writer.lease().epoch;
     match &lost {
@@ -42,27 +73,30 @@ pub(super) async fn keep(
     Kept { lost }
 }
 
-async fn renew(writer: &Writer, interval: Duration, draining: &CancellationToken) -> Lost {
+async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lost {
     let clock = &writer.surroundings().clock;
     let mut fails = false;
     loop {
         let pause = if fails {
-            interval / RETRIES_PER_INTERVAL
+            pace.interval / RETRIES_PER_INTERVAL
         } else {
-            interval.saturating_sub(clock.now().saturating_since(writer.renewed_at()))
+            pace.interval().saturating_sub(clock.now().saturating_since(writer.renewed_at()))
         };
         tokio::select! {
             biased;
             lost = writer.fence().lost() => return lost,
-            () = tokio::time::sleep(pause) => {}
+            () = pace.pause(pause) => {}
         }
-        match writer.renew(interval / 2).await {
+        match writer.renew(pace.interval() / 2).await {
             Ok(()) => {
                 if fails {
                     tracing::info!(lease = %writer.lease().key, "lease is renewed again");
                 }
                 fails = false;
-                if writer.is_handing_off() {
+                if writer.is_handing_off() && !draining.is_cancelled() {
+                    let lease = writer.lease();
+                    let to = lease.owner.as_ref().map(crate::WorkerId::as_str);
+                    tracing::info!(lease = %lease.key, epoch = %lease.epoch, to, "lease asked for: letting it go");
                     draining.cancel();
                 }
             }

@@ -1,30 +1,42 @@
-//! Keeps a worker's share of the leases: scans, takes, renews, and hands each lease to the user.
+//! Keeps a worker's share of the leases: takes what it should have, renews it, and hands each lease to the user.
 //!
-//! One loop owns all decisions. Each held lease has a keeper task that renews it, so that no renewal waits for a scan,
-//! a shard listing or another lease.
+//! One loop owns all decisions. Each held lease has a keeper task that renews it, and each lease that is being got hold
+//! of has a task of its own, so that no renewal waits for a round, a shard listing or another lease. One worker of the
+//! fleet leads: it looks at the whole table and says who should have what ([`crate::balance`]), looks for shards without
+//! a lease, and clears away what is done.
 
+mod acquire;
 mod keeper;
+mod member;
+mod post;
 mod round;
+mod scanner;
 mod sync;
 mod take;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use shardmill_cause::with_causes;
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::sync::ShardSource;
+pub use self::round::ForeignWorker;
+pub use self::sync::{ShardSource, Survey};
 
-use self::keeper::Kept;
-use self::round::Memory;
-use self::sync::Synced;
-use crate::assignment::{Assignment, FairShare};
+use self::acquire::{Acquirer, Order, Reason};
+use self::keeper::{Kept, Pace};
+use self::member::Membership;
+use self::post::{Identity, Post};
+use self::scanner::Scanner;
+use self::take::Attempt;
+use crate::audit::Audit;
+use crate::balance::{Balance, Even};
+use crate::bell::Bell;
 use crate::fence::Lost;
 use crate::held::HeldLease;
 use crate::metrics::Metrics;
@@ -33,10 +45,7 @@ use crate::recorder::Recorder;
 use crate::store::{self, Store};
 use crate::twin::Twin;
 use crate::writer::{Surroundings, Writer};
-use crate::{Clock, Lease, LeaseKey};
-
-/// How much sooner or later than its interval a scan comes.
-const JITTER: f64 = 0.25;
+use crate::{Clock, Lease, LeaseEpoch, LeaseKey, Moment};
 
 /// What happens to the user.
 #[derive(Debug)]
@@ -55,67 +64,114 @@ pub enum RunError {
     /// Another process has this worker's id.
     #[error(transparent)]
     Twin(#[from] Twin),
+    /// Another system works on the table.
+    #[error(transparent)]
+    Foreign(#[from] ForeignWorker),
 }
 
 /// Runs a worker's leases. See [`Coordinator::run`].
 pub struct Coordinator {
     options: Options,
+    me: Identity,
     surroundings: Surroundings,
     source: Arc<dyn ShardSource>,
-    assignment: Box<dyn Assignment>,
+    balance: Arc<dyn Balance>,
     random: SmallRng,
     events: mpsc::Sender<Event>,
-    wake: Arc<Notify>,
-    table: watch::Sender<Arc<[Lease]>>,
+    bell: Arc<Bell>,
+    view: watch::Sender<View>,
+    membership: Membership,
+    leader: Post,
+    deputy: Post,
+    scanner: Scanner,
+    rounds: round::Rounds,
     /// The leases that this worker runs, or whose old handle the user has not dropped yet.
     held: HashMap<LeaseKey, Arc<Writer>>,
     keepers: JoinSet<Kept>,
     keys: HashMap<Id, LeaseKey>,
-    syncs: JoinSet<Result<Synced, sync::Error>>,
-    memory: Memory,
+    /// Leases that are being got hold of.
+    acquiring: HashMap<Id, LeaseKey>,
+    acquisitions: JoinSet<Acquired>,
+    /// Bounds what acquisitions ask of the store at a time.
+    takes: Arc<Semaphore>,
+    /// The epochs of leases that this process took, or tried to take without learning whether it did, and does not run.
+    epochs: HashMap<LeaseKey, HashSet<LeaseEpoch>>,
+    /// Until when this worker leaves leases alone that it let go.
+    barred: HashMap<LeaseKey, Moment>,
+    syncs: JoinSet<Result<sync::Synced, sync::Error>>,
+    sync: sync::State,
+    /// Cancelled when the worker begins to leave.
+    leaving: CancellationToken,
+    leave_at: Option<Instant>,
+    /// Cancelled when every lease is to be let go.
     draining: CancellationToken,
     /// Whether any lease was ever held: then what fails has worked before, and may again.
     has_held: bool,
     /// The process that makes this one stop.
     twin: Option<Twin>,
-    scan_fails: bool,
     take_fails: bool,
-    sync_fails: bool,
+}
+
+/// What an acquisition ends with.
+struct Acquired {
+    /// Nothing, if nothing could be learnt of the lease.
+    attempt: Option<Attempt>,
+    permit: mpsc::OwnedPermit<Event>,
+}
+
+/// What a coordinator shows of what it knows.
+#[derive(Debug, Clone, Default)]
+pub struct View {
+    /// All leases as of the last scan of this worker, if it scans: only the fleet's leader and its deputy do.
+    pub leases: Arc<[Lease]>,
+    /// What the last audit of the stream's hash keys found, if this worker leads.
+    pub audit: Arc<Audit>,
+    /// Whether this worker leads the fleet.
+    pub leads: bool,
+    /// The worker has its place: the tables can be used, and the stream's shards are in them.
+    pub is_ready: bool,
 }
 
 /// Talks to a running coordinator. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Handle {
-    wake: Arc<Notify>,
-    table: watch::Receiver<Arc<[Lease]>>,
+    bell: Arc<Bell>,
+    view: watch::Receiver<View>,
 }
 
 // === impl Handle ===
 
 impl Handle {
-    /// Scans the table and looks for shards without a lease now: something has changed.
+    /// Looks at the table and, on the leader, for shards without a lease now: something has changed.
     pub fn sync_soon(&self) {
-        self.wake.notify_one();
+        self.bell.ring(Vec::new());
     }
 
-    /// Returns when a scan has found leases: the table can be read, and the stream's shards are in it.
+    /// Returns when the worker has its place: the tables can be used, and the stream's shards are in them.
     pub async fn leased(&mut self) {
         // An error means that the coordinator has ended, which is told elsewhere.
-        if self.table.wait_for(|leases| !leases.is_empty()).await.is_err() {
+        if self.view.wait_for(|view| view.is_ready).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    /// All leases as of the last scan.
-    pub fn leases(&self) -> Arc<[Lease]> {
-        self.table.borrow().clone()
+    /// Returns when what [`Handle::view`] shows has changed.
+    pub async fn changed(&mut self) {
+        if self.view.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// What the coordinator knows.
+    pub fn view(&self) -> View {
+        self.view.borrow().clone()
     }
 }
 
 // === impl Coordinator ===
 
 impl Coordinator {
-    /// A coordinator, its handle, and where its leases come out. `seed` sets the jitter and the order of takes.
+    /// A coordinator, its handle, and where its leases come out. `seed` sets the jitter and which of equal leases move.
     ///
     /// # Errors
     /// If the options do not go together.
@@ -129,8 +185,9 @@ impl Coordinator {
     ) -> Result<(Self, Handle, mpsc::Receiver<Event>), Invalid> {
         options.validate()?;
         let (events, receiver) = mpsc::channel(options.events);
-        let (table, table_receiver) = watch::channel(Arc::from([]));
-        let wake = Arc::new(Notify::new());
+        let (view, view_receiver) = watch::channel(View::default());
+        let bell = Arc::new(Bell::default());
+        let mut random = SmallRng::seed_from_u64(seed);
         let surroundings = Surroundings {
             store,
             clock,
@@ -139,91 +196,203 @@ impl Coordinator {
             write_timeout: options.write_timeout,
             renewals: Arc::new(Semaphore::new(options.parallelism)),
         };
+        let me = Identity {
+            worker: options.worker.clone(),
+            run: format!("{:016x}", random.random::<u64>()),
+            runs_once: options.worker_runs_once,
+        };
         let coordinator = Self {
-            options,
-            surroundings,
+            me,
             source,
-            assignment: Box::new(FairShare),
-            random: SmallRng::seed_from_u64(seed),
+            balance: Arc::new(Even { moves: options.moves }),
             events,
-            wake: wake.clone(),
-            table,
+            bell: bell.clone(),
+            view,
+            membership: Membership::default(),
+            leader: Post::new("fleet/leader"),
+            deputy: Post::new("fleet/deputy"),
+            scanner: Scanner::new(random.random()),
+            rounds: round::Rounds::new(surroundings.clock.now()),
             held: HashMap::new(),
             keepers: JoinSet::new(),
             keys: HashMap::new(),
+            acquiring: HashMap::new(),
+            acquisitions: JoinSet::new(),
+            takes: Arc::new(Semaphore::new(options.parallelism)),
+            epochs: HashMap::new(),
+            barred: HashMap::new(),
             syncs: JoinSet::new(),
-            memory: Memory::default(),
+            sync: sync::State::default(),
+            leaving: CancellationToken::new(),
+            leave_at: None,
             draining: CancellationToken::new(),
             has_held: false,
             twin: None,
-            scan_fails: false,
             take_fails: false,
-            sync_fails: false,
+            surroundings,
+            random,
+            options,
         };
-        Ok((coordinator, Handle { wake, table: table_receiver }, receiver))
+        Ok((coordinator, Handle { bell, view: view_receiver }, receiver))
     }
 
-    /// Another rule for which leases to take.
+    /// Another rule for who should have which lease.
     #[must_use]
-    pub fn with_assignment(mut self, assignment: Box<dyn Assignment>) -> Self {
-        self.assignment = assignment;
+    pub fn with_balance(mut self, balance: Arc<dyn Balance>) -> Self {
+        self.balance = balance;
         self
     }
 
-    /// Runs until `drain` is cancelled (or the receiver of events is dropped) and every lease is released or dropped:
-    /// until then it goes on renewing them. Dropped before, it renews nothing any more, and fences close at their
-    /// deadlines. The tables must be there ([`Store::ensure`]).
+    /// Runs until `drain` is cancelled (or the receiver of events is dropped) and every lease is let go: until then it
+    /// goes on renewing them. A worker that is told to drain first lets others take its leases over one by one, for as
+    /// long as [`Options::leave_timeout`] at most, and then drains what is left; where nobody else is, it drains at once.
+    /// Dropped before, it renews nothing any more, and fences close at their deadlines. The tables must be there
+    /// ([`Store::ensure`]).
     ///
     /// # Errors
-    /// [`RunError::Store`] if the first scan, the first new leases or the first takes show that the table cannot be used
+    /// [`RunError::Store`] if the first round, the first new leases or the first takes show that the table cannot be used
     /// with these credentials; once that has worked, a store that fails is asked again for as long as it takes.
     /// [`RunError::Twin`], once every lease is let go, if another process uses the worker's id and has the better right
     /// to go on.
     pub async fn run(mut self, drain: CancellationToken) -> Result<(), RunError> {
-        // Leases see the end at once, also while the loop is busy.
-        self.draining = drain.child_token();
-        let mut next_scan = Instant::now();
-        let mut next_sync = Instant::now();
+        let mut next_round = Instant::now();
         loop {
+            let is_leaving = self.leaving.is_cancelled();
             let is_draining = self.draining.is_cancelled();
-            if is_draining {
-                self.syncs.abort_all();
-                if self.keepers.is_empty() {
-                    return self.twin.map_or(Ok(()), |twin| Err(twin.into()));
-                }
+            if is_leaving && self.keepers.is_empty() && self.acquisitions.is_empty() {
+                self.resign().await;
+                return self.twin.map_or(Ok(()), |twin| Err(twin.into()));
             }
             tokio::select! {
-                () = drain.cancelled(), if !is_draining => {
-                    tracing::info!(application = self.options.application, leases = self.held.len(), "draining");
+                () = drain.cancelled(), if !is_leaving => {
+                    tracing::info!(
+                        application = self.options.application, leases = self.held.len(),
+                        "leaving: others take the leases over while this worker goes on, and what is left is let go"
+                    );
+                    self.leave();
+                    next_round = Instant::now();
                 }
-                () = self.events.closed(), if !is_draining => self.draining.cancel(),
+                () = tokio::time::sleep_until(self.leave_at.unwrap_or(next_round)), if self.leave_at.is_some() && !is_draining => {
+                    self.drain();
+                }
+                () = self.events.closed(), if !is_draining => {
+                    self.leave();
+                    self.drain();
+                }
                 Some(kept) = self.keepers.join_next_with_id() => self.forget(kept),
+                Some(acquired) = self.acquisitions.join_next_with_id() => self.acquired(acquired)?,
                 Some(synced) = self.syncs.join_next(), if !is_draining => {
                     if self.note_sync(synced)? {
-                        next_scan = Instant::now();
-                    }
-                    if self.sync_fails {
-                        next_sync = Instant::now() + self.options.scan_interval.min(self.options.sync_interval);
+                        next_round = Instant::now();
                     }
                 }
-                () = self.wake.notified(), if !is_draining => {
-                    next_scan = Instant::now();
-                    next_sync = next_scan;
+                children = self.bell.rung(), if !is_draining => {
+                    for key in children {
+                        self.start_acquiring(Order {
+                            key,
+                            reason: Reason::Child,
+                            from: None,
+                            own_epochs: HashSet::new(),
+                            row: None,
+                        });
+                    }
+                    self.sync.make_due();
+                    next_round = Instant::now();
                 }
-                () = tokio::time::sleep_until(next_scan), if !is_draining => {
+                () = tokio::time::sleep_until(next_round), if !is_draining => {
                     let again_soon = self.round().await?;
-                    next_scan = if again_soon { Instant::now() } else { Instant::now() + self.scan_pause() };
-                    if !self.scan_fails && self.syncs.is_empty() && Instant::now() >= next_sync {
-                        next_sync = Instant::now() + self.options.sync_interval;
-                        self.start_sync();
-                    }
+                    next_round = if again_soon { Instant::now() } else { Instant::now() + self.pause() };
+                    self.start_sync_if_due();
                 }
             }
         }
     }
 
-    fn scan_pause(&mut self) -> Duration {
-        self.options.scan_interval.mul_f64(self.random.random_range(1.0 - JITTER..=1.0 + JITTER))
+    /// Begins to leave: others are asked to take over, and this worker takes nothing more.
+    fn leave(&mut self) {
+        self.leaving.cancel();
+        self.leave_at = Some(Instant::now() + self.options.leave_timeout);
+    }
+
+    /// Lets everything go.
+    fn drain(&mut self) {
+        self.draining.cancel();
+        self.syncs.abort_all();
+    }
+
+    /// Leaves nothing behind that others would have to wait for.
+    async fn resign(&mut self) {
+        let Self { surroundings, me, membership, leader, deputy, .. } = self;
+        tokio::join!(membership.leave(surroundings, me), leader.resign(surroundings), deputy.resign(surroundings));
+    }
+
+    /// Begins to get hold of a lease, unless that is under way, or this worker must leave it alone.
+    fn start_acquiring(&mut self, order: Order) {
+        let now = self.surroundings.clock.now();
+        self.barred.retain(|_, until| *until > now);
+        let wanted = self.held.len() + self.acquiring.len();
+        let has_room = self.options.max_leases_per_worker.is_none_or(|max| wanted < max);
+        // An old handle that the user has not dropped yet still runs the shard's task.
+        let is_busy = self.held.contains_key(&order.key) || self.acquiring.values().any(|key| *key == order.key);
+        if is_busy || !has_room || self.barred.contains_key(&order.key) || self.leaving.is_cancelled() {
+            return;
+        }
+        // A lease that the user has no room to receive is left to others.
+        let Ok(permit) = self.events.clone().try_reserve_owned() else { return };
+        let acquirer = Acquirer {
+            surroundings: self.surroundings.clone(),
+            worker: self.options.worker.clone(),
+            renew_interval: self.options.renew_interval,
+            hand_off_timeout: self.options.hand_off_timeout,
+            draining: self.draining.clone(),
+            takes: self.takes.clone(),
+        };
+        let key = order.key.clone();
+        let acquiring = self.acquisitions.spawn(async move {
+            let attempt = acquirer.acquire(order).await;
+            Acquired { attempt, permit }
+        });
+        self.acquiring.insert(acquiring.id(), key);
+    }
+
+    fn acquired(&mut self, acquired: Result<(Id, Acquired), JoinError>) -> Result<(), store::Error> {
+        let (id, Acquired { attempt, permit }) = match acquired {
+            Ok(acquired) => acquired,
+            Err(error) => {
+                let key = self.acquiring.remove(&error.id());
+                tracing::error!(lease = key.as_ref().map(LeaseKey::as_str), %error, "the task that takes a lease has failed");
+                return Ok(());
+            }
+        };
+        let Some(key) = self.acquiring.remove(&id) else { return Ok(()) };
+        let Some(Attempt { writer, in_doubt, failed, .. }) = attempt else { return Ok(()) };
+        match writer {
+            Some(writer) => {
+                self.epochs.remove(&key);
+                self.hold(writer, permit);
+                if std::mem::take(&mut self.take_fails) {
+                    tracing::info!(application = self.options.application, "leases can be taken again");
+                }
+            }
+            None if in_doubt.is_empty() => {
+                self.epochs.remove(&key);
+            }
+            None => {
+                self.epochs.insert(key, in_doubt.into_iter().collect());
+            }
+        }
+        failed.map_or(Ok(()), |error| self.take_failed(error))
+    }
+
+    fn take_failed(&mut self, error: store::Error) -> Result<(), store::Error> {
+        if !self.has_held && error.is_final() {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.take_fails, true) {
+            let (application, error) = (&self.options.application, with_causes(&error));
+            tracing::warn!(application, error, "leases cannot be taken; trying on");
+        }
+        Ok(())
     }
 
     /// A keeper has ended, and the user's handle is gone.
@@ -238,11 +407,18 @@ impl Coordinator {
             }
         };
         let Some(key) = self.keys.remove(&id) else { return };
-        if let Some(writer) = self.held.remove(&key) {
-            writer.fence().trip(lost.clone());
-        }
-        if lost == Lost::Released {
-            self.memory.let_go(key, self.surroundings.clock.now() + self.options.retake_delay);
+        let Some(writer) = self.held.remove(&key) else { return };
+        writer.fence().trip(lost.clone());
+        match lost {
+            Lost::Released => {
+                self.barred.insert(key, self.surroundings.clock.now() + self.options.retake_delay);
+            }
+            // It may still be this worker's in the table, and then nobody else can know that it does not run.
+            Lost::Expired => {
+                self.epochs.entry(key).or_default().insert(writer.epoch());
+                self.bell.ring(Vec::new());
+            }
+            _ => {}
         }
     }
 
@@ -253,9 +429,10 @@ impl Coordinator {
         let key = writer.lease().key.clone();
         let draining = self.draining.child_token();
         let gone = CancellationToken::new();
-        let keeper = keeper::keep(writer.clone(), self.options.renew_interval, draining.clone(), gone.clone());
+        let pace = Pace { interval: self.options.renew_interval, leaving: self.leaving.clone() };
+        let keeper = keeper::keep(writer.clone(), pace, draining.clone(), gone.clone());
         self.keys.insert(self.keepers.spawn(keeper).id(), key.clone());
         self.held.insert(key, writer.clone());
-        permit.send(Event::Held(HeldLease::new(writer, draining, self.wake.clone(), gone)));
+        permit.send(Event::Held(HeldLease::new(writer, draining, self.bell.clone(), gone)));
     }
 }

@@ -1,144 +1,346 @@
-use std::collections::{HashMap, HashSet};
+//! What a worker does at every round: it shows that it lives, seeks the posts, and takes what it should have.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::{StreamExt as _, stream};
 use rand::Rng;
+use serde_json::json;
 use shardmill_cause::with_causes;
 use tokio::time::timeout;
 
-use super::Coordinator;
-use super::take::{Attempt, take};
-use crate::assignment::{Candidate, Choice, Standing, View};
+use super::acquire::{Order, Reason};
+use super::member::{Beat, Membership};
+use super::scanner::{Assignments, Scan, Stranger, scan};
+use super::{Coordinator, RunError};
+use crate::audit::Audit;
 use crate::fence::Lost;
-use crate::observer::Observer;
-use crate::store::{Error, InvalidRow, Listing};
-use crate::twin::{Verdict, Watch};
-use crate::writer::Writer;
-use crate::{Lease, LeaseEpoch, LeaseKey, Moment};
+use crate::fleet::{Plan, Planned, WorkerRow, plan_key, read};
+use crate::options::Takeover;
+use crate::store::{Document, Error};
+use crate::twin::Verdict;
+use crate::{Lease, LeaseKey, Moment, WorkerId};
 
-/// A scan of a large table has many pages; one that takes longer than this hangs.
-const SCAN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much sooner or later than its interval a round comes.
+const JITTER: f64 = 0.25;
+/// How much more often a worker looks that has just started, or is leaving.
+const HASTE: u32 = 4;
+/// How much longer than a round a leader may be silent before a worker that has just started looks at the table itself.
+const SILENCE: f64 = 1.5;
+/// A leader that cannot read the table for an expiry leaves the post to others for so many expiries.
+const REST: u32 = 3;
 
-/// What a worker remembers of the table from scan to scan.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    observer: Observer,
-    /// The epochs of leases that this process took, or tried to take without learning whether it did.
-    epochs: HashMap<LeaseKey, HashSet<LeaseEpoch>>,
-    /// The epochs of leases under this worker's id when it first looked: what an earlier run left.
-    left_behind: Option<HashMap<LeaseKey, LeaseEpoch>>,
-    /// Leases under this worker's id that are another process's.
-    twins: Watch,
-    /// Until when this worker leaves leases alone that it let go.
-    barred: HashMap<LeaseKey, Moment>,
-    /// Broken rows that were reported.
-    reported: HashSet<LeaseKey>,
+/// What is remembered from round to round.
+#[derive(Debug)]
+pub(super) struct Rounds {
+    joined_at: Moment,
+    /// Whether it is known that no other system works on the table.
+    is_vetted: bool,
+    /// Whether a round has come to its end.
+    has_worked: bool,
+    /// Since when rounds fail.
+    failing: Option<Moment>,
+    /// Until when this worker seeks no post.
+    resting: Option<Moment>,
+    /// When the posts were last looked at by a worker that has none.
+    sought: Option<Moment>,
+    /// When this worker last read the whole table.
+    scanned: Option<Moment>,
+    /// When the next lease expires unless it moves before.
+    next_expiry: Option<Moment>,
+    was_leader: bool,
+    twins: crate::twin::Watch,
 }
 
-/// How a lease's parents stand.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Parents {
-    /// All are done, or gone long ago.
-    Done,
-    /// All that have a row are done; the next scan will tell whether the others have none.
-    Unconfirmed,
-    /// One is not done.
-    Running,
+/// A worker of another system that works on the table.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the worker `{worker}` renews lease `{lease}` of this table and is none of Shardmill's, a KCL application it seems: both would take leases from each other; stop it first, or set `takeover = \"force\"` under [leases] to go on beside it"
+)]
+pub struct ForeignWorker {
+    /// Its id.
+    pub worker: WorkerId,
+    /// A lease that it was seen to renew.
+    pub lease: LeaseKey,
 }
 
-// === impl Memory ===
+// === impl Rounds ===
 
-impl Memory {
-    /// This worker leaves a lease to others until then.
-    pub(super) fn let_go(&mut self, key: LeaseKey, until: Moment) {
-        self.barred.insert(key, until);
-    }
-
-    fn has_tried(&self, lease: &Lease) -> bool {
-        has_tried(&self.epochs, lease)
-    }
-
-    fn tried(&mut self, key: &LeaseKey, epochs: impl IntoIterator<Item = LeaseEpoch>) {
-        self.epochs.entry(key.clone()).or_default().extend(epochs);
-    }
-
-    /// Takes in a scan.
-    fn observe(&mut self, now: Moment, listing: &Listing) {
-        self.observer.observe(now, &listing.leases);
-        let by_key: HashMap<&LeaseKey, &Lease> = listing.leases.iter().map(|lease| (&lease.key, lease)).collect();
-        self.barred.retain(|_, until| *until > now);
-        self.epochs.retain(|key, epochs| {
-            // Epochs only grow: what is below the row's will not come back.
-            by_key.get(key).is_some_and(|lease| {
-                epochs.retain(|epoch| *epoch >= lease.epoch);
-                !epochs.is_empty()
-            })
-        });
-    }
-
-    fn report(&mut self, invalid: &[InvalidRow], application: &str) {
-        for row in invalid {
-            if self.reported.insert(row.key.clone()) {
-                tracing::error!(application, %row, "a broken lease is left alone: its shard is not processed; repair or delete the row");
-            }
+impl Rounds {
+    pub(super) fn new(now: Moment) -> Self {
+        Self {
+            joined_at: now,
+            is_vetted: false,
+            has_worked: false,
+            failing: None,
+            resting: None,
+            sought: None,
+            scanned: None,
+            next_expiry: None,
+            was_leader: false,
+            twins: crate::twin::Watch::default(),
         }
-        let still: HashSet<&LeaseKey> = invalid.iter().map(|row| &row.key).collect();
-        self.reported.retain(|key| still.contains(key));
+    }
+
+    pub(super) fn fails(&self) -> bool {
+        self.failing.is_some()
     }
 }
 
 // === impl Coordinator ===
 
 impl Coordinator {
-    /// Scans, takes what is due, and says whether the next scan should follow at once.
-    pub(super) async fn round(&mut self) -> Result<bool, Error> {
-        let sent = self.surroundings.clock.now();
-        let listing = match timeout(SCAN_TIMEOUT, self.surroundings.store.list()).await {
-            Ok(Ok(listing)) => listing,
-            Ok(Err(error)) => return self.scan_failed(error),
-            Err(elapsed) => {
-                let table = "of leases".to_owned();
-                return self.scan_failed(Error::Unavailable { table, source: Box::new(elapsed) });
+    /// One round. Returns whether the next one should follow at once.
+    pub(super) async fn round(&mut self) -> Result<bool, RunError> {
+        match self.try_round().await {
+            Ok(again_soon) => {
+                if self.rounds.failing.take().is_some() {
+                    tracing::info!(application = self.options.application, "the lease table is used again");
+                }
+                self.rounds.has_worked = true;
+                Ok(again_soon)
             }
-        };
-        let now = self.surroundings.clock.now();
-        if self.scan_fails {
-            tracing::info!(application = self.options.application, "the lease table is read again");
-            self.scan_fails = false;
+            Err(RunError::Store(error)) => self.round_failed(error).await,
+            Err(error) => Err(error),
         }
-        self.memory.report(&listing.invalid, &self.options.application);
-        self.memory.observe(now, &listing);
-        self.trip_passed(&listing.leases);
-        self.look_for_twins(&listing.leases, now);
-        let (candidates, is_unconfirmed) = self.candidates(&listing, now);
-        let view = View {
-            me: &self.options.worker,
-            candidates: &candidates,
-            max: self.options.max_leases_per_worker,
-            salt: self.random.random(),
-        };
-        let incomplete = candidates.iter().filter(|candidate| candidate.standing != Standing::Complete).count();
-        let time = now.saturating_since(sent);
-        self.surroundings.recorder.scanned(time, incomplete, listing.invalid.len(), view.live_workers());
-        let choices = self.assignment.choose(&view);
-        self.take_all(choices, &listing.leases).await?;
-        self.table.send_replace(listing.leases.into());
-        Ok(is_unconfirmed)
     }
 
-    fn scan_failed(&mut self, error: Error) -> Result<bool, Error> {
+    async fn round_failed(&mut self, error: Error) -> Result<bool, RunError> {
         self.surroundings.recorder.scan_failed();
-        let never_worked = self.table.borrow().is_empty() && self.held.is_empty();
-        if never_worked && error.is_final() {
-            return Err(error);
+        if !self.rounds.has_worked && error.is_final() {
+            return Err(error.into());
         }
-        if !self.scan_fails {
+        let now = self.surroundings.clock.now();
+        let Some(since) = self.rounds.failing else {
             let (application, error) = (&self.options.application, with_causes(&error));
-            tracing::warn!(application, error, "the lease table cannot be read; held leases are kept, none is taken");
+            tracing::warn!(application, error, "the lease table cannot be used; held leases are kept, none is taken");
+            self.rounds.failing = Some(now);
+            return Ok(false);
+        };
+        // What this worker may not do or cannot reach, another one may.
+        if now.saturating_since(since) >= self.options.expiry && self.is_scanner() {
+            self.rounds.resting = Some(now + self.options.expiry * REST);
+            let Self { leader, deputy, surroundings, .. } = self;
+            tokio::join!(leader.resign(surroundings), deputy.resign(surroundings));
         }
-        self.scan_fails = true;
         Ok(false)
+    }
+
+    async fn try_round(&mut self) -> Result<bool, RunError> {
+        if !self.rounds.is_vetted && !self.vet().await? {
+            return Ok(false);
+        }
+        self.beat().await?;
+        self.seek_posts().await?;
+        let mut orders = Vec::new();
+        let mut again_soon = false;
+        let plan = if self.is_scan_due() {
+            let scan = scan(&self.surroundings).await?;
+            self.rounds.scanned = Some(scan.now);
+            let assignments = self.look_through(&scan);
+            let plan = if self.is_leader() {
+                again_soon = assignments.is_unconfirmed;
+                self.publish(&scan, &assignments).await?;
+                self.clear(&scan.listing.leases).await?;
+                assignments.plans.get(&self.options.worker).cloned().unwrap_or_default()
+            } else {
+                let own = scan.documents.get(&plan_key(&self.options.worker));
+                own.and_then(read).unwrap_or_default()
+            };
+            let rows = scan.listing.leases.iter().map(|lease| (&lease.key, lease)).collect();
+            orders.extend(plan.take.iter().filter_map(|planned| ordered(planned, &rows)));
+            self.show(scan);
+            plan
+        } else {
+            let plan = Membership::plan(&self.surroundings, &self.me).await?;
+            orders.extend(plan.take.iter().filter_map(|planned| ordered(planned, &HashMap::new())));
+            self.view.send_if_modified(|view| !std::mem::replace(&mut view.is_ready, true));
+            plan
+        };
+        if plan.is_last && self.leaving.is_cancelled() && !self.draining.is_cancelled() {
+            // Nobody is there to take over: the sooner this worker ends, the sooner its successor starts.
+            self.drain();
+        }
+        // First what is planned: it may be what is in doubt.
+        for order in orders {
+            let own_epochs = self.epochs.get(&order.key).cloned().unwrap_or_default();
+            self.start_acquiring(Order { own_epochs, ..order });
+        }
+        for order in self.doubts() {
+            self.start_acquiring(order);
+        }
+        Ok(again_soon)
+    }
+
+    /// Makes sure that no other system works on the table, before anything is written. Returns whether that is known: a
+    /// holder that is none of the fleet's has the expiry to show that it lives, and its leases cannot be taken before.
+    async fn vet(&mut self) -> Result<bool, RunError> {
+        let scan = scan(&self.surroundings).await?;
+        self.scanner.observe(&scan, &self.options);
+        let now = scan.now;
+        match self.scanner.stranger(&scan) {
+            Some(Stranger { holder, lease, is_alive: true }) if self.options.takeover == Takeover::Refuse => {
+                return Err(ForeignWorker { worker: holder.clone(), lease: lease.clone() }.into());
+            }
+            Some(Stranger { holder, is_alive: false, .. })
+                if self.options.takeover == Takeover::Refuse
+                    && now.saturating_since(self.rounds.joined_at) < self.options.expiry =>
+            {
+                if self.rounds.scanned.replace(now).is_none() {
+                    tracing::info!(
+                        application = self.options.application, worker = %holder,
+                        "leases are held by a worker that is none of Shardmill's; waiting to see whether it lives"
+                    );
+                }
+                return Ok(false);
+            }
+            _ => {}
+        }
+        self.rounds.is_vetted = true;
+        if self.options.worker_runs_once {
+            for order in self.left_behind(&scan.listing.leases) {
+                self.start_acquiring(order);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Shows that this worker lives, and finds another process that shows the same of itself.
+    async fn beat(&mut self) -> Result<(), Error> {
+        let (now, is_leaving) = (self.surroundings.clock.now(), self.leaving.is_cancelled());
+        if !self.membership.is_due(now, self.options.renew_interval.mul_f64(1.0 - JITTER), is_leaving) {
+            return Ok(());
+        }
+        let row = WorkerRow {
+            run: self.me.run.clone(),
+            joined: self.options.joined,
+            generation: self.options.generation,
+            is_leaving,
+            max: self.options.max_leases_per_worker,
+            runs_once: self.options.worker_runs_once,
+        };
+        let beat = self.membership.beat(&self.surroundings, &self.me, &row).await?;
+        let found = if let Beat::Foreign(found) = &beat { Some(found) } else { None };
+        let (application, worker) = (&self.options.application, &self.options.worker);
+        match self.rounds.twins.observe(now, self.options.expiry, worker, &row, found) {
+            Verdict::Alone | Verdict::Known => {}
+            Verdict::Gone => tracing::info!(application, %worker, "no other process uses this worker's id any more"),
+            Verdict::Found(twin) => tracing::error!(
+                application, %worker, started_ms = twin.joined,
+                "another process uses this worker's id; one of the two will stop: give each worker a `worker-id` of its own, or leave the key out"
+            ),
+            Verdict::Yield(twin) => {
+                self.twin = Some(twin);
+                self.leave();
+                self.drain();
+            }
+        }
+        Ok(())
+    }
+
+    async fn seek_posts(&mut self) -> Result<(), Error> {
+        let (now, expiry) = (self.surroundings.clock.now(), self.options.expiry);
+        let is_resting = self.rounds.resting.is_some_and(|until| now < until);
+        let stays = !self.leaving.is_cancelled() && !is_resting;
+        // Who has a post writes it at every round; who has none looks less often whether it is free.
+        let rarely = self.options.renew_interval.mul_f64(1.0 - JITTER);
+        let is_due = self.rounds.sought.is_none_or(|sought| now.saturating_since(sought) >= rarely);
+        let looks = stays && (is_due || self.is_hurried(now) || self.is_deputy());
+        if self.leader.is_held(now, expiry) || looks {
+            self.leader.seek(&self.surroundings, &self.me).await?;
+        }
+        if self.is_leader() {
+            self.deputy.resign(&self.surroundings).await;
+        } else if stays && (looks || self.deputy.is_held(now, expiry)) {
+            self.deputy.seek(&self.surroundings, &self.me).await?;
+        }
+        if looks {
+            self.rounds.sought = Some(now);
+        }
+        self.note_leadership();
+        Ok(())
+    }
+
+    fn note_leadership(&mut self) {
+        let leads = self.is_leader();
+        if std::mem::replace(&mut self.rounds.was_leader, leads) == leads {
+            return;
+        }
+        self.surroundings.recorder.leads(leads);
+        let (application, worker) = (&self.options.application, &self.options.worker);
+        if leads {
+            tracing::info!(application, %worker, "this worker leads: it says who should have which lease");
+            self.sync.make_due();
+        } else {
+            tracing::info!(application, %worker, "this worker leads no more");
+            // What it would go on to show would be old.
+            self.view.send_modify(|view| {
+                view.leads = false;
+                view.audit = Arc::default();
+            });
+        }
+    }
+
+    pub(super) fn is_leader(&self) -> bool {
+        self.leader.is_held(self.surroundings.clock.now(), self.options.expiry)
+    }
+
+    fn is_deputy(&self) -> bool {
+        self.deputy.is_held(self.surroundings.clock.now(), self.options.expiry)
+    }
+
+    /// The leader and its deputy look at the whole table.
+    fn is_scanner(&self) -> bool {
+        self.is_leader() || self.is_deputy()
+    }
+
+    /// Whether the table is to be read in this round: by the leader; by its deputy, so that nothing that it has seen
+    /// stand still has to be waited for again when the leader is gone; and by a worker that has just started and finds no
+    /// leader that lives: when it becomes the leader itself, it should have been looking all the time.
+    fn is_scan_due(&self) -> bool {
+        let now = self.surroundings.clock.now();
+        let is_new = now.saturating_since(self.rounds.joined_at) < self.options.expiry * 2;
+        let is_orphan = is_new
+            && self.leader.silence(now).is_some_and(|silence| silence >= self.options.scan_interval.mul_f64(SILENCE))
+            // It is in a hurry with other things.
+            && self.rounds.scanned.is_none_or(|scanned| now.saturating_since(scanned) >= self.options.scan_interval);
+        self.is_scanner() || is_orphan
+    }
+
+    fn look_through(&mut self, scan: &Scan) -> Assignments {
+        self.scanner.observe(scan, &self.options);
+        self.scanner.report_stranger(scan, &self.options.application);
+        self.trip_passed(&scan.listing.leases);
+        self.rounds.next_expiry = self.scanner.next_expiry(&scan.listing.leases, scan.now, self.options.expiry);
+        let assignments = self.scanner.assign(scan, &*self.balance, &self.options);
+        let incomplete = scan.listing.leases.iter().filter(|lease| !lease.is_complete()).count();
+        let invalid = scan.listing.invalid.len();
+        self.surroundings.recorder.scanned(scan.took, incomplete, invalid, assignments.members);
+        assignments
+    }
+
+    /// Shows others what was seen.
+    fn show(&mut self, scan: Scan) {
+        let leads = self.is_leader();
+        let holes = if leads { self.scanner.holes(&scan, &self.sync.listed, &self.options) } else { Vec::new() };
+        self.surroundings.recorder.unattended(holes.len());
+        let before = self.view.borrow().audit.clone();
+        for hole in holes.iter().filter(|hole| !before.holes.contains(hole)) {
+            tracing::error!(application = self.options.application, "{hole}");
+        }
+        if holes.is_empty() && !before.holes.is_empty() {
+            tracing::info!(application = self.options.application, "every shard has a worker again");
+        }
+        let audit = if holes == before.holes { before } else { Arc::new(Audit { holes }) };
+        let leases: Arc<[Lease]> = scan.listing.leases.into();
+        self.view.send_modify(|view| {
+            view.is_ready |= !leases.is_empty();
+            view.leases = leases;
+            view.audit = audit;
+            view.leads = leads;
+        });
     }
 
     /// Closes the fences of leases that others were seen to have taken, sooner than the next renewal would.
@@ -152,152 +354,97 @@ impl Coordinator {
         }
     }
 
-    /// How every lease stands, and whether one waits only for another scan.
-    fn candidates(&self, listing: &Listing, now: Moment) -> (Vec<Candidate>, bool) {
-        let broken = listing.invalid.iter().map(|row| (row.key.clone(), false));
-        let done: HashMap<LeaseKey, bool> =
-            broken.chain(listing.leases.iter().map(|lease| (lease.key.clone(), lease.is_complete()))).collect();
-        let mut is_unconfirmed = false;
-        let candidate = |lease: &Lease| {
-            let parents = parents(lease, &done, self.memory.observer.is_confirmed(&lease.key));
-            let standing = self.standing(lease, parents, now);
-            is_unconfirmed |= standing == Standing::Waiting && parents == Parents::Unconfirmed;
-            Candidate { key: lease.key.clone(), standing }
-        };
-        let candidates = listing.leases.iter().map(candidate).collect();
-        (candidates, is_unconfirmed)
-    }
-
-    fn standing(&self, lease: &Lease, parents: Parents, now: Moment) -> Standing {
-        if lease.is_complete() {
-            return Standing::Complete;
+    /// Writes the plans that have changed, and takes away what workers that are gone have left.
+    async fn publish(&self, scan: &Scan, assignments: &Assignments) -> Result<(), Error> {
+        let surroundings = &self.surroundings;
+        let (store, limit) = (&surroundings.store, surroundings.write_timeout);
+        let mut writes: Vec<BoxFuture<'_, Result<bool, Error>>> = Vec::new();
+        for (worker, plan) in changed(&assignments.plans, &scan.documents, &self.options.worker) {
+            let (key, body) = (plan_key(worker), json!(plan));
+            let version = scan.documents.get(&key).map(|document| document.version);
+            writes.push(Box::pin(async move {
+                // Whatever comes of it, the next scan shows it.
+                let put = timeout(limit, store.put_document(&key, &body, version)).await;
+                put.map_err(|_| surroundings.no_answer())?
+            }));
         }
-        let me = &self.options.worker;
-        let running = self.held.get(&lease.key);
-        if running.is_some_and(|writer| writer.fence().check().is_ok()) {
-            return Standing::Held;
+        for (key, version) in self.scanner.forgotten(scan, &self.options) {
+            writes.push(Box::pin(async move {
+                let deleted = timeout(limit, store.delete_document(key, version)).await;
+                deleted.map_err(|_| surroundings.no_answer())?
+            }));
         }
-        let is_expired = self.memory.observer.is_expired(&lease.key, now, self.options.expiry);
-        let is_own = lease.writer() == Some(me) && self.may_reclaim(lease);
-        let standing = match lease.owner.as_ref().or(lease.checkpoint_owner.as_ref()) {
-            None => Standing::Unowned,
-            Some(_) if is_own => Standing::Own,
-            Some(_) if is_expired => Standing::Expired,
-            Some(owner) => return Standing::Live(owner.clone()),
-        };
-        // An old handle that the user has not dropped yet still runs the shard's task.
-        let is_busy = running.is_some();
-        if is_busy || self.memory.barred.contains_key(&lease.key) || parents != Parents::Done {
-            return Standing::Waiting;
-        }
-        standing
-    }
-
-    /// Whether a lease that is this worker's in the table can be taken back at once: this process took it, or an
-    /// earlier run left it that cannot be alive. What another process takes under this id later is left to it, or the two
-    /// would take it back and forth.
-    fn may_reclaim(&self, lease: &Lease) -> bool {
-        let is_left = || {
-            let left = self.memory.left_behind.as_ref().and_then(|left| left.get(&lease.key));
-            left == Some(&lease.epoch)
-        };
-        self.memory.has_tried(lease) || (self.options.worker_runs_once && is_left())
-    }
-
-    /// Finds another process that uses this worker's id, and stops this one if it is the one to stop.
-    fn look_for_twins(&mut self, leases: &[Lease], now: Moment) {
-        let Self { options, memory, .. } = self;
-        let me = &options.worker;
-        memory.left_behind.get_or_insert_with(|| {
-            let left = leases.iter().filter(|lease| lease.writer() == Some(me));
-            left.map(|lease| (lease.key.clone(), lease.epoch)).collect()
-        });
-        let epochs = &memory.epochs;
-        let is_own = |lease: &Lease| has_tried(epochs, lease);
-        match memory.twins.observe(now, options.expiry, me, leases, is_own) {
-            Verdict::Alone | Verdict::Known => {}
-            Verdict::Gone => {
-                let (application, worker) = (&options.application, me);
-                tracing::info!(application, %worker, "no other process uses this worker's id any more");
-            }
-            Verdict::Found(twin) => {
-                tracing::error!(
-                    application = options.application, worker = %me, leases = twin.leases, lease = %twin.first,
-                    "another process uses this worker's id; one of the two will stop: give each worker a `worker-id` of its own, or leave the key out"
-                );
-            }
-            Verdict::Yield(twin) => {
-                self.twin = Some(twin);
-                self.draining.cancel();
-            }
-        }
-    }
-
-    async fn take_all(&mut self, choices: Vec<Choice>, leases: &[Lease]) -> Result<(), Error> {
-        let by_key: HashMap<&LeaseKey, &Lease> = leases.iter().map(|lease| (&lease.key, lease)).collect();
-        let (surroundings, worker) = (self.surroundings.clone(), self.options.worker.clone());
-        let (events, draining) = (self.events.clone(), self.draining.clone());
-        let takes = choices.into_iter().filter_map(|choice| Some((Lease::clone(by_key.get(&choice.key)?), choice.why)));
-        let takes = takes.map(|(lease, why)| {
-            let (surroundings, worker, events) = (&surroundings, &worker, events.clone());
-            let draining = &draining;
-            async move {
-                // A lease that the user has no room to receive is left to others.
-                let permit = events.try_reserve_owned().ok().filter(|_| !draining.is_cancelled())?;
-                let key = lease.key.clone();
-                Some((key, take(surroundings, worker, lease, why).await, permit))
-            }
-        });
-        let mut attempts = stream::iter(takes.collect::<Vec<_>>()).buffer_unordered(self.options.parallelism);
-        let mut first_failure = None;
-        let mut is_any_taken = false;
-        // Handed on as they come: the first lease's deadline runs while the last is being taken.
-        while let Some(attempt) = attempts.next().await {
-            let Some((key, Attempt { writer, in_doubt, failed }, permit)) = attempt else { continue };
-            self.memory.tried(&key, in_doubt.into_iter().chain(writer.as_ref().map(Writer::epoch)));
-            first_failure = first_failure.or(failed);
-            if let Some(writer) = writer {
-                is_any_taken = true;
-                self.hold(writer, permit);
-            }
-        }
-        match first_failure {
-            Some(error) => self.takes_failed(error),
-            None if is_any_taken && std::mem::take(&mut self.take_fails) => {
-                tracing::info!(application = self.options.application, "leases can be taken again");
-                Ok(())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn takes_failed(&mut self, error: Error) -> Result<(), Error> {
-        if !self.has_held && error.is_final() {
-            return Err(error);
-        }
-        if !std::mem::replace(&mut self.take_fails, true) {
-            let (application, error) = (&self.options.application, with_causes(&error));
-            tracing::warn!(application, error, "leases cannot be taken; trying on");
+        // One after another they would take longer than a round.
+        let mut writes = stream::iter(writes).buffer_unordered(self.options.parallelism);
+        while let Some(written) = writes.next().await {
+            written?;
         }
         Ok(())
     }
-}
 
-/// Whether this process took a lease at the epoch that it has, or tried to without learning whether it did.
-fn has_tried(epochs: &HashMap<LeaseKey, HashSet<LeaseEpoch>>, lease: &Lease) -> bool {
-    epochs.get(&lease.key).is_some_and(|epochs| epochs.contains(&lease.epoch))
-}
-
-/// The invariant "parents-first".
-fn parents(lease: &Lease, done: &HashMap<LeaseKey, bool>, is_confirmed: bool) -> Parents {
-    let mut standing = Parents::Done;
-    for parent in lease.parent_keys() {
-        match done.get(&parent) {
-            Some(true) => {}
-            Some(false) => return Parents::Running,
-            None if is_confirmed => {}
-            None => standing = Parents::Unconfirmed,
-        }
+    /// Leases that may be this worker's without it knowing.
+    fn doubts(&self) -> Vec<Order> {
+        let reason = Reason::Reclaimed { any_epoch: false };
+        let in_doubt = self.epochs.iter().filter(|(key, _)| !self.held.contains_key(*key));
+        in_doubt
+            .map(|(key, epochs)| Order { from: None, key: key.clone(), reason, own_epochs: epochs.clone(), row: None })
+            .collect()
     }
-    standing
+
+    /// Leases that an earlier run of this worker left.
+    fn left_behind(&self, leases: &[Lease]) -> Vec<Order> {
+        let is_own = |lease: &&Lease| lease.writer() == Some(&self.options.worker) && !lease.is_complete();
+        let reason = Reason::Reclaimed { any_epoch: true };
+        let order = |lease: &Lease| Order {
+            key: lease.key.clone(),
+            reason,
+            from: None,
+            own_epochs: Default::default(),
+            row: Some(lease.clone()),
+        };
+        leases.iter().filter(is_own).map(order).collect()
+    }
+
+    /// Whether this worker waits for others or others for it, so that it should look often.
+    fn is_hurried(&self, now: Moment) -> bool {
+        let has_just_started = now.saturating_since(self.rounds.joined_at) < self.options.expiry * 2;
+        self.leaving.is_cancelled() || !self.rounds.is_vetted || (has_just_started && self.held.is_empty())
+    }
+
+    /// How long to wait before the next round.
+    pub(super) fn pause(&mut self) -> Duration {
+        let now = self.surroundings.clock.now();
+        let interval = self.options.scan_interval;
+        let interval = if self.is_hurried(now) { interval / HASTE } else { interval };
+        let pause = interval.mul_f64(self.random.random_range(1.0 - JITTER..=1.0 + JITTER));
+        // A lease that is about to expire is looked at when it does, and so is the leader's post.
+        let lease = self.rounds.next_expiry.filter(|_| self.is_leader()).map(|at| at.saturating_since(now));
+        let silence = self.leader.silence(now).filter(|_| self.is_deputy());
+        let post = silence.and_then(|silence| self.options.expiry.checked_sub(silence));
+        let due = [lease, post].into_iter().flatten().min();
+        due.map_or(pause, |due| pause.min(due + Duration::from_millis(1)))
+    }
+}
+
+/// What a plan says, with the row if it has just been read.
+fn ordered(planned: &Planned, rows: &HashMap<&LeaseKey, &Lease>) -> Option<Order> {
+    let Planned { key, counter, epoch, from, why } = planned;
+    let reason = Reason::Assigned { why: *why, counter: *counter, epoch: *epoch };
+    let key = LeaseKey::parse(key).ok()?;
+    let row = rows.get(&key).copied().cloned();
+    let from = from.as_deref().and_then(|from| WorkerId::parse(from).ok());
+    Some(Order { key, reason, from, own_epochs: Default::default(), row })
+}
+
+/// The plans that are not in the table as they should be. The leader's own is carried out without being written.
+fn changed<'a>(
+    plans: &'a BTreeMap<WorkerId, Plan>,
+    documents: &BTreeMap<String, Document>,
+    leader: &WorkerId,
+) -> Vec<(&'a WorkerId, &'a Plan)> {
+    let is_changed = |(worker, plan): &(&WorkerId, &Plan)| {
+        let written: Plan = documents.get(&plan_key(worker)).and_then(read).unwrap_or_default();
+        *worker != leader && written != **plan
+    };
+    plans.iter().filter(is_changed).collect()
 }

@@ -1,3 +1,5 @@
+//! Brings the leases in line with the stream's shards: the leader's work.
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -5,23 +7,36 @@ use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
 use shardmill_cause::with_causes;
 use tokio::task::JoinError;
+use tokio::time::Instant;
 
 use super::Coordinator;
+use crate::audit::ListedShard;
+use crate::clear::{Cleared, Clearing};
 use crate::store::{self, Store};
 use crate::{Lease, LeaseKey, NewLease};
 
 /// Knows the stream's shards.
 #[async_trait]
 pub trait ShardSource: Send + Sync + 'static {
-    /// The leases that should be in the table besides these: one for each shard that has none. Asked at the start,
-    /// now and then, and after a lease is complete. Parents are created before their children.
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, store::Source>;
+    /// Looks at the stream, and compares it with the leases that are there. Asked at the start, now and then, and after a
+    /// lease is complete.
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, store::Source>;
+}
+
+/// What a stream looks like beside its leases.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The leases that should be in the table besides those that are: one for each shard that needs one.
+    pub missing: Vec<NewLease>,
+    /// The shards that the stream lists. Of a stream that cannot be listed now there are none.
+    pub listed: Vec<ListedShard>,
 }
 
 /// What a sync did.
 #[derive(Debug)]
 pub(super) struct Synced {
     created: usize,
+    listed: Vec<ListedShard>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -32,17 +47,47 @@ pub(super) enum Error {
     Store(#[from] store::Error),
 }
 
+/// The state of syncs.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// When the next one is due; at once, if there was none.
+    next: Option<Instant>,
+    fails: bool,
+    /// What the stream listed last.
+    pub(super) listed: Arc<[ListedShard]>,
+    pub(super) clearing: Clearing,
+}
+
+// === impl State ===
+
+impl State {
+    /// The next sync is due at once.
+    pub(super) fn make_due(&mut self) {
+        self.next = None;
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.next.is_none_or(|next| now >= next)
+    }
+}
+
 // === impl Coordinator ===
 
 impl Coordinator {
-    /// Looks for shards without a lease, aside, because listing shards may take long.
-    pub(super) fn start_sync(&mut self) {
-        let leases = self.table.borrow().clone();
+    /// On the leader, looks for shards without a lease, aside, because listing shards may take long.
+    pub(super) fn start_sync_if_due(&mut self) {
+        let now = Instant::now();
+        if !self.is_leader() || self.rounds.fails() || !self.syncs.is_empty() || !self.sync.is_due(now) {
+            return;
+        }
+        self.sync.next = Some(now + self.options.sync_interval);
+        let leases = self.view.borrow().leases.clone();
         let (store, source) = (self.surroundings.store.clone(), self.source.clone());
         let (recorder, parallelism) = (self.surroundings.recorder.clone(), self.options.parallelism);
         self.syncs.spawn(async move {
+            let Survey { missing, listed } = source.survey(&leases).await.map_err(Error::Source)?;
             let mut created = 0;
-            for generation in generations(source.missing(&leases).await.map_err(Error::Source)?) {
+            for generation in generations(missing) {
                 // At once: a new application on a stream of a thousand shards would wait for a thousand answers.
                 let creates = generation.into_iter().map(async |lease| {
                     let is_new = create(&store, &lease).await?;
@@ -57,7 +102,7 @@ impl Coordinator {
                     created += usize::from(is_new?);
                 }
             }
-            Ok(Synced { created })
+            Ok(Synced { created, listed })
         });
     }
 
@@ -66,10 +111,10 @@ impl Coordinator {
         let application = &self.options.application;
         let error = match synced {
             Ok(Ok(synced)) => {
-                if self.sync_fails {
+                if std::mem::take(&mut self.sync.fails) {
                     tracing::info!(application, "shards are listed again");
                 }
-                self.sync_fails = false;
+                self.sync.listed = synced.listed.into();
                 return Ok(synced.created > 0);
             }
             Ok(Err(Error::Store(error))) if !self.has_held && error.is_final() => return Err(error),
@@ -78,12 +123,43 @@ impl Coordinator {
             Err(error) => error.to_string(),
         };
         self.surroundings.recorder.sync_failed();
-        if !self.sync_fails {
+        if !std::mem::replace(&mut self.sync.fails, true) {
             tracing::warn!(application, error, "looking for new shards failed; trying again");
         }
-        self.sync_fails = true;
+        self.sync.next = Some(Instant::now() + self.options.scan_interval.min(self.options.sync_interval));
         // Some leases may have been created before the failure.
         Ok(true)
+    }
+
+    /// On the leader, deletes what has served its time: as a rule nothing.
+    pub(super) async fn clear(&mut self, leases: &[Lease]) -> Result<(), store::Error> {
+        let now = self.surroundings.clock.now();
+        let due = self.sync.clearing.due(now, self.options.clearing, leases, &self.sync.listed);
+        for (key, why) in due {
+            let Some(lease) = leases.iter().find(|lease| lease.key == key) else { continue };
+            let deleted = tokio::time::timeout(self.surroundings.write_timeout, self.surroundings.store.delete(lease));
+            match deleted.await {
+                Ok(Ok(())) => {
+                    self.surroundings.recorder.cleared(why.name());
+                    tell(lease, why);
+                }
+                // It has moved meanwhile, or the next round tries again.
+                Ok(Err(store::Error::Conflict { .. } | store::Error::Unknown { .. })) | Err(_) => {}
+                Ok(Err(error)) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn tell(lease: &Lease, why: Cleared) {
+    if lease.is_complete() {
+        tracing::info!(lease = %lease.key, why = why.name(), "lease deleted: its shard is done");
+    } else {
+        tracing::warn!(
+            lease = %lease.key, checkpoint = %lease.checkpoint,
+            "lease deleted: the stream has not listed its shard for long, and it was not done: what was not read of it is gone with its retention"
+        );
     }
 }
 

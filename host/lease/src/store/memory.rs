@@ -44,8 +44,14 @@ pub enum Call<'a> {
     Write(&'a Lease, &'a Change),
     /// [`Store::delete`].
     Delete(&'a Lease),
-    /// The sidecar's calls, with a document's key or the beginning of keys.
+    /// [`Sidecar::document`].
     Document(&'a str),
+    /// [`Sidecar::documents`].
+    Documents(&'a str),
+    /// [`Sidecar::put_document`].
+    PutDocument(&'a str),
+    /// [`Sidecar::delete_document`].
+    DeleteDocument(&'a str),
 }
 
 /// What goes wrong with a call.
@@ -121,6 +127,11 @@ impl Memory {
     /// Puts a row as it is, as another system might.
     pub fn put_row(&self, lease: Lease) {
         self.tables().leases.insert(lease.key.clone(), lease);
+    }
+
+    /// Deletes a row, as an operator might.
+    pub fn remove_row(&self, key: &LeaseKey) {
+        self.tables().leases.remove(key);
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -257,7 +268,7 @@ impl Sidecar for Memory {
     }
 
     async fn put_document(&self, key: &str, body: &Value, version: Option<u64>) -> Result<bool, Error> {
-        let call = Call::Document(key);
+        let call = Call::PutDocument(key);
         let (key, body) = (key.to_owned(), body.clone());
         let put = move |tables: &mut Tables| {
             let current = tables.documents.get(&key).map(|document| document.version);
@@ -275,11 +286,11 @@ impl Sidecar for Memory {
             let found = tables.documents.iter().filter(|(key, _)| key.starts_with(prefix));
             found.map(|(key, document)| (key.clone(), document.clone())).collect()
         };
-        self.read(Call::Document(prefix), read).await
+        self.read(Call::Documents(prefix), read).await
     }
 
     async fn delete_document(&self, key: &str, version: u64) -> Result<bool, Error> {
-        let call = Call::Document(key);
+        let call = Call::DeleteDocument(key);
         let key = key.to_owned();
         let delete = move |tables: &mut Tables| {
             let is_other = tables.documents.get(&key).is_some_and(|document| document.version != version);

@@ -1,6 +1,9 @@
 //! Workers in one process, on paused time and one table in memory.
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod app;
+
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,9 +12,10 @@ use async_trait::async_trait;
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{
     Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, RunError,
-    ShardSource, TokioClock, WorkerId,
+    ShardSource, Survey, TokioClock, WorkerId,
 };
-use shardmill_record::{Checkpoint, ShardId};
+use shardmill_lease::audit::ListedShard;
+use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -46,9 +50,24 @@ impl Shards {
 
 #[async_trait]
 impl ShardSource for Shards {
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
-        let is_missing = |new: &&NewLease| !leases.iter().any(|lease| lease.key == new.key);
-        Ok(self.0.iter().filter(is_missing).cloned().collect())
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
+        let there: HashSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
+        // A shard that a leased one follows is history.
+        let follows = |other: &NewLease, new: &NewLease| {
+            there.contains(&other.key) && other.parents.iter().any(|parent| new.key.sibling(parent) == new.key)
+        };
+        let is_missing =
+            |new: &&NewLease| !there.contains(&new.key) && !self.0.iter().any(|other| follows(other, new));
+        let missing = self.0.iter().filter(is_missing).cloned().collect();
+        let parents: HashSet<LeaseKey> = self.0.iter().flat_map(|new| new.parents.iter().map(|parent| new.key.sibling(parent))).collect();
+        let is_parent = |new: &NewLease| parents.contains(&new.key);
+        let listed = |new: &NewLease| ListedShard {
+            key: new.key.clone(),
+            is_open: !is_parent(new),
+            parents: new.parents.iter().map(|parent| new.key.sibling(parent)).collect(),
+            range: HashKeyRange::ALL,
+        };
+        Ok(Survey { missing, listed: self.0.iter().map(listed).collect() })
     }
 }
 
@@ -96,6 +115,9 @@ impl Worker {
     }
 
     pub fn start_with(options: Options, store: &Memory, shards: &Shards, seed: u64) -> Self {
+        // Workers start one after another, whatever their clocks say.
+        static STARTED: AtomicU64 = AtomicU64::new(1);
+        let options = Options { joined: STARTED.fetch_add(1, Ordering::SeqCst), ..options };
         let clock = Arc::new(JumpingClock { inner: TokioClock::default(), ahead_ms: AtomicU64::new(0) });
         let store = Arc::new(store.clone());
         let source = Arc::new(shards.clone());

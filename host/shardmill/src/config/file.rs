@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use shardmill_lease::Takeover;
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
 use shardmill_stream::StartPosition;
 use shardmill_stream::polling::Decoder;
 use shardmill_stream::start::ShardStart;
 
-use super::LogFormat;
+use super::{Balance, LogFormat};
 use super::units::{Count, Size, Time};
 
 #[derive(Debug, Deserialize)]
@@ -79,6 +80,14 @@ pub(super) struct Leases {
     pub(super) sync: Option<Time>,
     pub(super) write_timeout: Option<Time>,
     pub(super) max_per_worker: Option<Count>,
+    pub(super) balance: Balance,
+    pub(super) settle: Option<Time>,
+    pub(super) moves: Option<Count>,
+    pub(super) hand_off: Option<Time>,
+    pub(super) leave: Option<Time>,
+    pub(super) keep_completed: Option<Time>,
+    pub(super) keep_garbage: Option<Time>,
+    pub(super) takeover: Takeover,
 }
 
 #[derive(Debug, Default, Deserialize)]

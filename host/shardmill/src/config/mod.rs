@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shardmill_lease::WorkerId;
+use shardmill_lease::{Takeover, WorkerId};
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
 use shardmill_stream::polling::Decoder;
@@ -111,6 +111,33 @@ pub struct Leases {
     pub write_timeout: Duration,
     /// The most leases that this worker takes of one consumer.
     pub max_per_worker: Option<usize>,
+    /// By what leases are shared out.
+    pub balance: Balance,
+    /// How long workers of a deploy must have stood still before leases move to make it even.
+    pub settle: Duration,
+    /// The most leases that move between living workers at a time.
+    pub moves: usize,
+    /// How long a holder may take to let a lease go that another worker is to have.
+    pub hand_off: Duration,
+    /// How long a worker that stops goes on working for others to take over; within the time for a stop.
+    pub leave: Duration,
+    /// How long the lease of a shard that is done is kept after what follows has begun.
+    pub keep_completed: Duration,
+    /// How long a lease is kept whose shard the stream does not list any more.
+    pub keep_garbage: Duration,
+    /// What to do about a KCL worker that lives on the same table.
+    pub takeover: Takeover,
+}
+
+/// By what leases are shared out among workers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Balance {
+    /// Everybody the same number of leases.
+    #[default]
+    Leases,
+    /// Everybody about the same bytes a second.
+    Throughput,
 }
 
 /// A consumer of a stream.

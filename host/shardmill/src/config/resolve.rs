@@ -23,7 +23,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
     name(&["application"], &file.application)?;
-    let leases = leases(&file.leases)?;
     let memory = size(&["memory"], file.memory, 256 * MIB, [32 * MIB, MIB * MIB])?;
     let shutdown_timeout = time(
         &["shutdown-timeout"],
@@ -31,6 +30,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         Duration::from_secs(25),
         [Duration::from_millis(100), HOUR],
     )?;
+    let leases = leases(&file.leases, shutdown_timeout)?;
     // Those that nobody uses as well: what is wrong today must not lie in wait.
     let mut streams = BTreeMap::new();
     for (name, section) in &file.streams {
@@ -125,8 +125,9 @@ fn log(file: &file::Log) -> Checked<Log> {
     Ok(Log { format: file.format.unwrap_or_default(), filter })
 }
 
-fn leases(file: &file::Leases) -> Checked<Leases> {
+fn leases(file: &file::Leases, shutdown_timeout: Duration) -> Checked<Leases> {
     let bounds = [Duration::from_millis(50), HOUR];
+    let keep = [Duration::ZERO, 8760 * HOUR];
     let seconds = Duration::from_secs;
     let leases = Leases {
         renew: time(&["leases", "renew"], file.renew, Duration::from_millis(3300), bounds)?,
@@ -144,7 +145,22 @@ fn leases(file: &file::Leases) -> Checked<Leases> {
             None => None,
             given => Some(count(&["leases", "max-per-worker"], given, 1, [1, 1_000_000])? as usize),
         },
+        balance: file.balance,
+        settle: time(&["leases", "settle"], file.settle, seconds(30), [Duration::ZERO, HOUR])?,
+        moves: count(&["leases", "moves"], file.moves, 1000, [1, 1_000_000])? as usize,
+        hand_off: time(&["leases", "hand-off"], file.hand_off, seconds(30), bounds)?,
+        leave: time(&["leases", "leave"], file.leave, seconds(10).min(shutdown_timeout / 2), [Duration::ZERO, HOUR])?,
+        keep_completed: time(&["leases", "keep-completed"], file.keep_completed, 5 * MINUTE, keep)?,
+        keep_garbage: time(&["leases", "keep-garbage"], file.keep_garbage, HOUR, keep)?,
+        takeover: file.takeover,
     };
+    if leases.leave > shutdown_timeout {
+        let message = format!(
+            "others may take leases over for {:?}, and the stop may take {shutdown_timeout:?} in all: leave must not be longer than shutdown-timeout",
+            leases.leave
+        );
+        return helped(wrong(&["leases", "leave"], message), "half of `shutdown-timeout` leaves time to finish what is in flight");
+    }
     if leases.expiry <= leases.renew + leases.write_timeout {
         let message = format!(
             "a lease would expire ({:?}) before it is renewed ({:?}, and the write may take {:?}): expiry must be longer than both together",

@@ -106,7 +106,9 @@ impl Error {
                     | store::Error::Unavailable { .. } => Class::Unavailable,
                     _other => Class::Running,
                 },
-                shardmill_engine::Error::OtherStream { .. } | shardmill_engine::Error::Twin(_) => Class::Configuration,
+                shardmill_engine::Error::OtherStream { .. }
+                | shardmill_engine::Error::Twin(_)
+                | shardmill_engine::Error::Foreign { .. } => Class::Configuration,
                 _other => Class::Running,
             },
         }

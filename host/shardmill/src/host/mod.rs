@@ -6,7 +6,7 @@ mod parts;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::SdkConfig;
 use prometheus_client::registry::Registry;
@@ -98,6 +98,7 @@ impl Builder {
         let clients = Clients::new(&sdk, &config.aws);
         let status = Status::default();
         let budget = Budget::new(config.memory).shown_in(&metrics.engine);
+        let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut consumers = Vec::new();
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
@@ -105,13 +106,15 @@ impl Builder {
                 plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
                 "processor loaded"
             );
+            let digest = module.digest().to_string();
             let plugin = parts::plugin(&runtime, module, processor)?;
             let pool = plugin.pool(processor.limits.instances);
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
             drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);
             let parts = Parts {
                 options: Arc::new(parts::engine_options(&config, processor)),
-                lease_options: parts::lease_options(&config, processor),
+                lease_options: parts::lease_options(&config, processor, joined, &digest),
+                balance: parts::balance(&config),
                 polling: parts::polling(&processor.stream),
                 kinesis: Kinesis::new(clients.kinesis.clone()),
                 store: Arc::new(DynamoDb::new(

@@ -1,11 +1,13 @@
 //! From the configuration to the options and parts of every room.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations};
+use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
 use shardmill_producer::Producer;
@@ -118,6 +120,27 @@ pub(super) fn polling(stream: &config::Stream) -> polling::Options {
     }
 }
 
+/// The rule by which leases are shared out.
+pub(super) fn balance(config: &Config) -> Arc<dyn Balance> {
+    let moves = config.leases.moves;
+    match config.leases.balance {
+        config::Balance::Leases => Arc::new(Even { moves }),
+        config::Balance::Throughput => {
+            let default = Throughput::default();
+            Arc::new(Throughput { moves: moves.min(default.moves), ..default })
+        }
+    }
+}
+
+/// One number for what a worker runs: this build, the plugin and its configuration. In a deploy, leases go to workers
+/// with another one than those that leave have.
+fn generation(processor: &config::Processor, module: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    (env!("CARGO_PKG_VERSION"), module, format!("{processor:?}")).hash(&mut hasher);
+    // JSON's numbers are whole up to here in every reader.
+    hasher.finish() >> 11
+}
+
 pub(super) fn engine_options(config: &Config, processor: &config::Processor) -> shardmill_engine::Options {
     shardmill_engine::Options {
         application: config.application.as_str().into(),
@@ -141,7 +164,14 @@ pub(super) fn engine_options(config: &Config, processor: &config::Processor) -> 
     }
 }
 
-pub(super) fn lease_options(config: &Config, processor: &config::Processor) -> shardmill_lease::Options {
+/// `joined`: when this process started, in milliseconds since 1970. `module`: the digest of the plugin.
+pub(super) fn lease_options(
+    config: &Config,
+    processor: &config::Processor,
+    joined: u64,
+    module: &str,
+) -> shardmill_lease::Options {
+    let generation = generation(processor, module);
     let leases = &config.leases;
     shardmill_lease::Options {
         renew_interval: leases.renew,
@@ -150,6 +180,14 @@ pub(super) fn lease_options(config: &Config, processor: &config::Processor) -> s
         sync_interval: leases.sync,
         write_timeout: leases.write_timeout,
         max_leases_per_worker: leases.max_per_worker,
+        moves: leases.moves,
+        settle_time: leases.settle,
+        hand_off_timeout: leases.hand_off,
+        leave_timeout: leases.leave,
+        clearing: shardmill_lease::clear::Delays { complete: leases.keep_completed, garbage: leases.keep_garbage },
+        takeover: leases.takeover,
+        joined,
+        generation,
         worker_runs_once: config.worker_runs_once,
         ..shardmill_lease::Options::new(format!("{}-{}", config.application, processor.name), config.worker.clone())
     }

@@ -128,6 +128,14 @@ const MISTAKES: &[Mistake] = &[
         7,
         &["leases.expiry", "3s", "2s", "longer"],
     ),
+    (
+        "a hand-over that takes longer than the stop",
+        "MINIMAL[leases]\nleave = \"26s\"\n",
+        6,
+        &["leases.leave", "26s", "25s", "shutdown-timeout"],
+    ),
+    ("a takeover that is none", "MINIMAL[leases]\ntakeover = \"yes\"\n", 6, &["yes", "refuse", "force"]),
+    ("a balance that is none", "MINIMAL[leases]\nbalance = \"even\"\n", 6, &["even", "leases", "throughput"]),
     ("an expiry of nothing", "MINIMAL[leases]\nexpiry = \"0s\"\n", 6, &["leases.expiry", "0s", "50ms to 1h"]),
     (
         "a longest wait below the shortest",
