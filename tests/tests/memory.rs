@@ -111,6 +111,44 @@ async fn sixty_four_shards_of_full_pages_stay_within_the_budget() {
     full_shards(64).await;
 }
 
+/// Every lease has tasks, a reader and what is shown of it: what that takes without a record.
+#[tokio::test]
+async fn a_thousand_idle_leases_take_a_tenth_of_a_megabyte_each_at_most() {
+    const LEASES: u64 = 1000;
+    const STREAMS: [&str; 2] = ["one", "two"];
+    let at_rest = async |shards: i32| {
+        let services = Services::start().await;
+        let mut config = Guests::new();
+        for stream in STREAMS {
+            services.create_stream(stream, shards).await;
+            config = config.with(stream, "guest_columnar", "digest", [stream, "output"], "");
+        }
+        services.create_stream("output", 1).await;
+        let mut worker = Worker::start_with(&services, &config.text());
+        worker.ready().await;
+        let held = shards as u64 * STREAMS.len() as u64;
+        worker
+            .until_within(Duration::from_secs(120), "all leases", async |worker| {
+                (worker.metric("shardmill_shards", "").await as u64 == held).then_some(())
+            })
+            .await;
+        // Every shard has been read several times.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let resident = memory::resident(worker.pid());
+        worker.stop().await;
+        resident
+    };
+    let (few, many) = (at_rest(1).await, at_rest(i32::try_from(LEASES / 2).expect("few")).await);
+    let above = many.saturating_sub(few);
+    println!(
+        "{LEASES} idle leases: {}, 2 idle leases: {}: {:.1} KiB each",
+        mebibytes(many),
+        mebibytes(few),
+        above as f64 / LEASES as f64 / 1024.0
+    );
+    assert!(above < 100_000_000, "{} above a worker with 2 leases", mebibytes(above));
+}
+
 /// A worker under a constant load for `SOAK_SECONDS` (60). What it has resident in the last third of the time is compared with
 /// the second third, which is after everything has warmed up.
 #[tokio::test]

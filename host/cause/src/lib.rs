@@ -1,4 +1,9 @@
-//! An error and what lies beneath it: as one line for the operator, and by type for the code that sorts it.
+//! An error and what lies beneath it: as one line for the operator, and by type for the code that sorts it. And errors
+//! that come again and again, as one line where they begin to last and one where they are over.
+
+mod trouble;
+
+pub use trouble::{Tell, Trouble};
 
 use std::error::Error;
 use std::iter::successors;

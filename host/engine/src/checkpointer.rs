@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use shardmill_cause::with_causes;
-use shardmill_lease::HeldLease;
+use shardmill_cause::{Tell, Trouble, with_causes};
+use shardmill_lease::{HeldLease, LeaseKey};
 use shardmill_record::{Checkpoint, Position};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::metrics::ConsumerLabels;
 use crate::{Backoff, Invariant, Metrics};
@@ -24,6 +25,8 @@ pub(crate) struct Checkpointer {
     /// Set while somebody waits for the newest position to be written.
     hurry: watch::Sender<bool>,
     task: JoinHandle<()>,
+    key: LeaseKey,
+    trouble: Arc<Trouble<LeaseKey>>,
 }
 
 struct Writer {
@@ -32,6 +35,7 @@ struct Writer {
     newest: watch::Receiver<Option<Position>>,
     written: watch::Sender<Option<Position>>,
     hurry: watch::Receiver<bool>,
+    trouble: Arc<Trouble<LeaseKey>>,
     metrics: Metrics,
     labels: ConsumerLabels,
 }
@@ -39,7 +43,15 @@ struct Writer {
 // === impl Checkpointer ===
 
 impl Checkpointer {
-    pub(crate) fn start(lease: Arc<HeldLease>, interval: Duration, metrics: Metrics, labels: ConsumerLabels) -> Self {
+    /// `trouble`: that of all shards of the consumer.
+    pub(crate) fn start(
+        lease: Arc<HeldLease>,
+        interval: Duration,
+        trouble: Arc<Trouble<LeaseKey>>,
+        metrics: Metrics,
+        labels: ConsumerLabels,
+    ) -> Self {
+        let key = lease.lease().key.clone();
         let (newest, newest_receiver) = watch::channel(None);
         let (written_sender, written) = watch::channel(None);
         let (hurry, hurry_receiver) = watch::channel(false);
@@ -49,10 +61,11 @@ impl Checkpointer {
             newest: newest_receiver,
             written: written_sender,
             hurry: hurry_receiver,
+            trouble: Arc::clone(&trouble),
             metrics,
             labels,
         };
-        Self { newest, written, hurry, task: tokio::spawn(writer.run()) }
+        Self { newest, written, hurry, task: tokio::spawn(writer.run()), key, trouble }
     }
 
     /// Takes a position up to which everything is done and every output acknowledged.
@@ -79,6 +92,7 @@ impl Checkpointer {
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.task.abort();
+        self.trouble.works(&self.key);
     }
 }
 
@@ -87,14 +101,16 @@ impl Drop for Checkpointer {
 impl Writer {
     async fn run(mut self) {
         let mut failures = 0u32;
+        let mut failing: Option<Instant> = None;
+        let key = self.lease.lease().key.clone();
         loop {
             let Some(position) = self.next_position().await else { return };
             match self.lease.checkpoint(Checkpoint::Position(position.clone())).await {
                 Ok(()) => {
-                    if failures > 0 {
-                        tracing::info!(shard = %self.lease.lease().key, %position, failures, "checkpoints are written again");
-                    }
                     failures = 0;
+                    if failing.take().is_some() && self.trouble.works(&key) == Tell::Over {
+                        tracing::info!(processor = self.labels.processor, "checkpoints are written again");
+                    }
                     self.metrics.checkpoints.get_or_create(&self.labels).inc();
                     self.written.send_replace(Some(position));
                     self.pause(self.interval).await;
@@ -110,10 +126,11 @@ impl Writer {
                 }
                 Err(error) => {
                     failures += 1;
-                    if failures == 1 {
+                    let lasted = failing.get_or_insert_with(Instant::now).elapsed();
+                    if let Tell::Lasts { failing } = self.trouble.fails(&key, lasted) {
                         tracing::warn!(
-                            shard = %self.lease.lease().key, %position, error = with_causes(&error),
-                            "a checkpoint could not be written; trying again, records after it would be repeated by a successor"
+                            processor = self.labels.processor, shard = %key, shards = failing, %position, error = with_causes(&error),
+                            "checkpoints cannot be written; trying on, records after the last ones would be repeated by a successor"
                         );
                     }
                     let delay = BACKOFF.delay(failures, rand::rng().random());

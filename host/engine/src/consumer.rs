@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{Trouble, with_causes};
 use shardmill_lease::balance::Balance;
 use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
-use shardmill_lease::{Clock, Coordinator, Event, HeldLease};
+use shardmill_lease::{Clock, Coordinator, Event, HeldLease, LeaseKey};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
 use shardmill_stream::polling::{self, PollingReader, Source};
 use shardmill_stream::start::resume;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checkpointer::Checkpointer;
 use crate::feed::Feed;
+use crate::meter::Meter;
 use crate::metrics::ConsumerLabels;
 use crate::shard_source::{StreamShards, now_ms};
 use crate::shard_task::{Ended, ShardTask};
@@ -23,6 +24,9 @@ use crate::{Budget, Destinations, Guest, Metrics, Options, Status};
 
 /// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
 const GRACE: Duration = Duration::from_secs(3);
+
+/// How long checkpoints must have failed before that is told: a throttle passes.
+const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a consumer is made of.
 pub struct Parts {
@@ -149,6 +153,7 @@ impl Consumer {
         )?;
         let coordinator = coordinator.with_balance(Arc::clone(&parts.balance));
         let mut changes = handle.clone();
+        let trouble = Arc::new(Trouble::new(CHECKPOINT_PATIENCE));
         let abort = CancellationToken::new();
         let mut started = false;
         let mut tasks = JoinSet::new();
@@ -173,7 +178,7 @@ impl Consumer {
                 () = changes.changed() => parts.status.set_unattended(&parts.options.processor, &changes.view()),
                 Some(event) = events.recv() => {
                     if let Event::Held(lease) = event {
-                        tasks.spawn(run_shard(Arc::clone(&parts), Arc::clone(&shards), prepared.clone(), lease, abort.clone()));
+                        tasks.spawn(run_shard(Arc::clone(&parts), Arc::clone(&shards), prepared.clone(), lease, Arc::clone(&trouble), abort.clone()));
                     }
                 }
                 Some(ended) = tasks.join_next() => report(&parts.options, ended),
@@ -275,6 +280,7 @@ async fn run_shard(
     shards: Arc<StreamShards>,
     info: StreamInfo,
     lease: HeldLease,
+    trouble: Arc<Trouble<LeaseKey>>,
     abort: CancellationToken,
 ) -> (ShardId, Ended) {
     let options = Arc::clone(&parts.options);
@@ -293,7 +299,7 @@ async fn run_shard(
     };
     let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
     let _counted = Counted::new(parts.metrics.shards.get_or_create(&labels).clone());
-    let ended = match task(&parts, shards, &info, shard.clone(), Arc::new(lease), abort, labels).await {
+    let ended = match task(&parts, shards, &info, shard.clone(), Arc::new(lease), trouble, abort, labels).await {
         Some(task) => task.run().await,
         None => Ended::Lost,
     };
@@ -327,6 +333,7 @@ async fn task(
     info: &StreamInfo,
     shard: ShardId,
     lease: Arc<HeldLease>,
+    trouble: Arc<Trouble<LeaseKey>>,
     abort: CancellationToken,
     labels: ConsumerLabels,
 ) -> Option<ShardTask> {
@@ -353,9 +360,11 @@ async fn task(
         reservations: Vec::new(),
         closed: None,
         millis_behind: None,
+        meter: Meter::new(tokio::time::Instant::now()),
         checkpointer: Checkpointer::start(
             Arc::clone(&lease),
             options.checkpoint_interval,
+            trouble,
             parts.metrics.clone(),
             labels.clone(),
         ),

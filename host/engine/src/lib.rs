@@ -12,6 +12,7 @@ mod destination;
 mod feed;
 mod guest;
 mod invariant;
+mod meter;
 mod metrics;
 mod options;
 mod progress;

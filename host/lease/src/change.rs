@@ -18,6 +18,11 @@ pub enum Change {
     },
     /// Prove that the holder lives.
     Renew,
+    /// Renew, and note how much the shard carries.
+    Measure {
+        /// Bytes a second.
+        throughput: u64,
+    },
     /// Move the checkpoint to a position. Never back.
     Checkpoint {
         /// Everything up to and including this is done. A position: sentinels are not written by this.
@@ -101,7 +106,10 @@ impl Change {
     /// What the write depends on, besides the counter.
     pub fn guard(&self) -> Guard {
         match self {
-            Self::Renew | Self::Checkpoint { .. } | Self::SetStart { .. } | Self::AddChildren { .. } => Guard::Writer,
+            Self::Renew
+            | Self::Measure { .. }
+            | Self::Checkpoint { .. }
+            | Self::SetStart { .. } | Self::AddChildren { .. } => Guard::Writer,
             Self::HandOff { .. } => Guard::OwnersAlone,
             Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
         }
@@ -112,7 +120,7 @@ impl Change {
         match self {
             Self::Take { .. } => "take",
             Self::HandOff { .. } => "hand-off",
-            Self::Renew => "renew",
+            Self::Renew | Self::Measure { .. } => "renew",
             Self::Checkpoint { .. } => "checkpoint",
             Self::Release => "release",
             Self::Evict => "evict",
@@ -149,6 +157,10 @@ pub fn apply(lease: &Lease, change: &Change) -> Result<Lease, Refused> {
         }
         Change::Evict | Change::Release => let_go(&mut after)?,
         Change::Renew => must_be_held(lease)?,
+        Change::Measure { throughput } => {
+            must_be_held(lease)?;
+            after.throughput = Some(*throughput);
+        }
         Change::Checkpoint { to } => {
             must_be_held(lease)?;
             checkpoint(&mut after, to)?;
@@ -280,6 +292,7 @@ mod tests {
             3 => worker().prop_map(|worker| Change::Take { worker }),
             2 => worker().prop_map(|to| Change::HandOff { to }),
             2 => Just(Change::Renew),
+            1 => (0..9u64).prop_map(|throughput| Change::Measure { throughput }),
             4 => prop_oneof![position(), sentinel(), Just(Checkpoint::ShardEnd)].prop_map(|to| Change::Checkpoint { to }),
             1 => Just(Change::Release),
             1 => Just(Change::Evict),

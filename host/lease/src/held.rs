@@ -67,6 +67,11 @@ impl HeldLease {
         self.writer.write(&Change::Checkpoint { to }).await
     }
 
+    /// Notes how much the shard carries, in bytes a second: the next renewal writes it, for balancing by throughput.
+    pub fn measured(&self, throughput: u64) {
+        self.writer.measured(throughput);
+    }
+
     /// Fixes the time at which a lease without a position starts, in milliseconds since 1970. Once.
     pub async fn set_start_at(&self, at: u64) -> Result<(), Error> {
         self.writer.write(&Change::SetStart { at }).await

@@ -50,6 +50,8 @@ pub struct Lease {
     pub checkpoint_owner: Option<WorkerId>,
     /// How many other workers took the lease since the last checkpoint: a shard that nobody gets on with.
     pub owner_switches_since_checkpoint: u64,
+    /// How much the shard carries, in bytes a second, as its holder measured it.
+    pub throughput: Option<u64>,
     /// The shards that must be done before this one starts: one after a split, two after a merge.
     pub parents: Vec<ShardId>,
     /// The shards that follow this one, once known.
@@ -202,6 +204,7 @@ impl NewLease {
             start_at: self.start_at,
             checkpoint_owner: None,
             owner_switches_since_checkpoint: 0,
+            throughput: None,
             parents: sorted(self.parents),
             children: Vec::new(),
             range: self.range,

@@ -17,6 +17,10 @@ impl Recorder {
         Self { metrics, application: application.to_owned() }
     }
 
+    pub(crate) fn application(&self) -> &str {
+        &self.application
+    }
+
     pub(crate) fn taken(&self, why: &'static str) {
         self.metrics.held.get_or_create(&self.labels()).inc();
         self.metrics.taken.get_or_create(&self.because(why)).inc();

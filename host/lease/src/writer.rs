@@ -4,8 +4,10 @@
 //! It is also the only place that knows which of its writes may have been applied without an answer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use shardmill_cause::Trouble;
 use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::time::timeout;
 
@@ -17,6 +19,12 @@ use crate::{Clock, Lease, LeaseEpoch, LeaseKey, Moment, WorkerId};
 
 /// How often one write is tried before its caller is told. More than one is needed only after a lost answer.
 const ATTEMPTS: usize = 4;
+/// The part of the expiry that clocks may differ by.
+const CLOCK_MARGIN: u32 = 50;
+/// Stands for a throughput that nobody has measured.
+const UNMEASURED: u64 = u64::MAX;
+/// Below this many bytes a second throughputs do not differ.
+const MEASURABLE: u64 = 100;
 /// Before a last write (release, completion) is tried again: at first, and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(2));
 
@@ -42,6 +50,8 @@ pub(crate) struct Surroundings {
     pub(crate) recorder: Recorder,
     pub(crate) expiry: Duration,
     pub(crate) write_timeout: Duration,
+    /// Leases that cannot be renewed.
+    pub(crate) trouble: Arc<Trouble<LeaseKey>>,
     /// Bounds renewals at a time.
     pub(crate) renewals: Arc<Semaphore>,
 }
@@ -55,6 +65,8 @@ pub(crate) struct Writer {
     /// The row as last written or read.
     lease: watch::Sender<Arc<Lease>>,
     state: Mutex<State>,
+    /// How much the shard carries, in bytes a second; [`UNMEASURED`] if that is not known.
+    throughput: AtomicU64,
 }
 
 struct State {
@@ -87,6 +99,13 @@ impl Error {
 // === impl Surroundings ===
 
 impl Surroundings {
+    /// How long after sending a renewal its holder is sure of the lease. Others count the whole expiry, from a later
+    /// moment, and by other clocks: clocks that run at different speeds, which is never by a hundredth of it, must not
+    /// make two holders sure.
+    pub(crate) fn sure(&self) -> Duration {
+        self.expiry - self.expiry / CLOCK_MARGIN
+    }
+
     /// A call that did not come back in time.
     pub(crate) fn no_answer(&self) -> store::Error {
         let source = Box::new(NoAnswer(self.write_timeout));
@@ -102,10 +121,11 @@ impl Writer {
         Self {
             key: lease.key.clone(),
             worker,
-            fence: Fence::new(surroundings.clock.clone(), sent + surroundings.expiry),
+            fence: Fence::new(surroundings.clock.clone(), sent + surroundings.sure()),
             surroundings,
             lease: watch::Sender::new(Arc::new(lease)),
             state: Mutex::new(State { in_doubt: None }),
+            throughput: AtomicU64::new(UNMEASURED),
         }
     }
 
@@ -128,7 +148,7 @@ impl Writer {
     /// When the last successful renewal was sent.
     pub(crate) fn renewed_at(&self) -> Moment {
         let deadline = self.fence.deadline().to_duration();
-        Moment::since_origin(deadline.saturating_sub(self.surroundings.expiry))
+        Moment::since_origin(deadline.saturating_sub(self.surroundings.sure()))
     }
 
     /// Whether another worker is waiting for this one to let go.
@@ -140,13 +160,27 @@ impl Writer {
     /// Renews, unless another write did so less than `fresh` ago.
     pub(crate) async fn renew(&self, fresh: Duration) -> Result<(), Error> {
         let mut state = self.state.lock().await;
-        if self.surroundings.clock.now().saturating_since(self.renewed_at()) < fresh {
+        let change = self.renewal();
+        if change == Change::Renew && self.surroundings.clock.now().saturating_since(self.renewed_at()) < fresh {
             return Ok(());
         }
         // Asked for with the lock in hand: a renewal that waits behind a checkpoint keeps no other from being sent.
         let renewals = self.surroundings.renewals.clone();
         let _permit = renewals.acquire_owned().await;
-        self.write_locked(&mut state, &Change::Renew).await
+        self.write_locked(&mut state, &change).await
+    }
+
+    /// Notes how much the shard carries, for the next renewal.
+    pub(crate) fn measured(&self, throughput: u64) {
+        self.throughput.store(throughput.min(UNMEASURED - 1), Ordering::Relaxed);
+    }
+
+    /// Throughput is never still: it is written when it has gone somewhere else.
+    fn renewal(&self) -> Change {
+        let throughput = self.throughput.load(Ordering::Relaxed);
+        let known = self.lease.borrow().throughput;
+        let has_moved = known.is_none_or(|known| throughput.abs_diff(known) > known / 10 + MEASURABLE);
+        if throughput != UNMEASURED && has_moved { Change::Measure { throughput } } else { Change::Renew }
     }
 
     /// Applies a change, once.
@@ -267,7 +301,7 @@ impl Writer {
         } else if row.writer() != Some(&self.worker) {
             self.fence.trip(Lost::Released);
         } else if let Some(sent) = sent {
-            self.fence.extend(sent + self.surroundings.expiry);
+            self.fence.extend(sent + self.surroundings.sure());
         }
         self.lease.send_replace(Arc::new(row));
     }

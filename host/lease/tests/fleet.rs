@@ -2,15 +2,17 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use shardmill_lease::audit::Reason;
+use shardmill_lease::balance::{Balance, Throughput};
 use shardmill_lease::change::{self, Change};
 use shardmill_lease::clear::Delays;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
-use shardmill_lease::{Lost, Options, RunError, Takeover, WorkerId};
+use shardmill_lease::{Event, LeaseKey, Lost, Options, RunError, Takeover, WorkerId};
 use shardmill_record::Checkpoint;
 use support::app::{App, Seen};
 use support::{Shards, Worker, key, options, position, shard};
@@ -396,4 +398,52 @@ async fn shards_that_nobody_reads_are_named_by_the_leader_until_somebody_does() 
     fleet.seen.watch(EXPIRY * 4).await;
     let audit = small.handle.view().audit;
     assert!(matches!(&audit.holes[..], [hole] if hole.reason == Reason::DoneThoughOpen), "{audit:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn by_throughput_a_worker_with_a_heavy_shard_has_fewer_of_them() {
+    let table = Memory::new();
+    let shards = Shards::numbered(6);
+    // Two workers that hold three each, one of them a shard that carries as much as all the others.
+    let start = |id: &str, seed| {
+        let rule: Arc<dyn Balance> = Arc::new(Throughput::default());
+        let mut worker = Worker::start_balanced(options(id), rule, &table, &shards, 0, seed);
+        let held: Arc<Mutex<BTreeSet<LeaseKey>>> = Arc::default();
+        let kept = held.clone();
+        tokio::spawn(async move {
+            let _ends_with_the_worker = (worker.drain, worker.handle, worker.clock);
+            while let Some(Event::Held(lease)) = worker.events.recv().await {
+                let key = lease.lease().key.clone();
+                lease.measured(if key == support::key(0) { 5_000_000 } else { 1_000_000 });
+                kept.lock().unwrap().insert(key.clone());
+                let kept = kept.clone();
+                tokio::spawn(async move {
+                    let fence = lease.fence();
+                    tokio::select! {
+                        _ = fence.lost() => {}
+                        () = lease.draining() => {}
+                    }
+                    kept.lock().unwrap().remove(&key);
+                    drop(lease);
+                });
+            }
+        });
+        held
+    };
+    let one = start("one", 1);
+    sleep(SETTLED).await;
+    let two = start("two", 2);
+    let deadline = Instant::now() + Duration::from_secs(300);
+    loop {
+        let carried = |held: &Arc<Mutex<BTreeSet<LeaseKey>>>| {
+            let held = held.lock().unwrap();
+            held.iter().map(|key| if *key == support::key(0) { 5 } else { 1 }).sum::<u64>()
+        };
+        let loads = [carried(&one), carried(&two)];
+        if loads == [5, 5] {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{loads:?}");
+        sleep(Duration::from_secs(1)).await;
+    }
 }

@@ -13,13 +13,20 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use shardmill_lease::change::Change;
 use shardmill_lease::store::memory::{Applied, Call, Fault, Memory};
-use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, Options, RunError, Takeover};
+use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, NewLease, Options, RunError, Takeover};
 use shardmill_record::Checkpoint;
 use support::{Shards, Worker, options, position, shard};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-const SHARDS: usize = 6;
+/// Shards that end, and are followed by others.
+const CLOSED: usize = 6;
+/// With those that follow.
+const LINEAGE: usize = 12;
+/// Shards that go on for ever.
+const OPEN: usize = 6;
+/// How much clocks may differ from true time, in millionths: a hundredth, which is a hundred times what real ones do.
+const SKEW_PPM: i64 = 9_900;
 const RUN: Duration = Duration::from_secs(600);
 /// After this, nothing fails any more, and everything must get done.
 const FAULTS: Duration = Duration::from_secs(300);
@@ -51,8 +58,28 @@ fn faults(seed: u64, started: Instant, is_cut_off: Arc<AtomicBool>) -> impl Fn(&
     }
 }
 
+/// The shards that follow one: splits, and merges of which both parents come to their end.
+fn children(index: usize) -> Vec<NewLease> {
+    match index {
+        0 | 1 => vec![shard(100, &[0, 1])],
+        2 => vec![shard(102, &[2]), shard(202, &[2])],
+        3 | 4 => vec![shard(103, &[3, 4])],
+        5 => vec![shard(105, &[5])],
+        102 | 202 => vec![shard(300, &[102, 202])],
+        _ => Vec::new(),
+    }
+}
+
+fn is_open(key: &LeaseKey) -> bool {
+    (CLOSED..CLOSED + OPEN).contains(&number(key))
+}
+
+fn number(key: &LeaseKey) -> usize {
+    key.as_str().trim_start_matches("shardId-").parse().unwrap()
+}
+
 /// What a user does with a lease: works, checkpoints, completes it at the end, now and then lets it go.
-async fn work(held: HeldLease, fences: Fences, seed: u64) {
+async fn work(held: HeldLease, fences: Fences, started: Instant, seed: u64) {
     let mut random = SmallRng::seed_from_u64(seed);
     let (lease, fence) = (held.lease(), held.fence());
     fences.lock().unwrap().entry(lease.key.clone()).or_default().push(fence.clone());
@@ -66,15 +93,13 @@ async fn work(held: HeldLease, fences: Fences, seed: u64) {
             () = held.draining() => {}
             _ = fence.lost() => return,
         }
-        if held.is_draining() || random.random_bool(0.02) {
+        let lets_go = started.elapsed() < FAULTS && random.random_bool(0.02);
+        if held.is_draining() || lets_go {
             let _ = held.release().await;
             return;
         }
-        if at >= LAST {
-            let index: usize = lease.key.as_str().trim_start_matches("shardId-").parse().unwrap();
-            let child = shard(index + 100, &[index]);
-            let children = if index < SHARDS { vec![child] } else { Vec::new() };
-            match held.complete(&children).await {
+        if at >= LAST && !is_open(&lease.key) {
+            match held.complete(&children(number(&lease.key))).await {
                 Ok(()) => return,
                 Err(error) => assert!(error.is_transient() || fence.check().is_err(), "{error}"),
             }
@@ -99,7 +124,8 @@ async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u6
         let name = if id.is_multiple_of(2) { format!("w{id}") } else { format!("w{id}-{life}") };
         // Lives that end while their tasks run on hold leases and have no row: as if they were another system's.
         let options = Options { takeover: Takeover::Force, ..options(&name) };
-        let mut worker = Worker::start_with(options, &store, &shards, random.random());
+        let fast = random.random_range(-SKEW_PPM..=SKEW_PPM);
+        let mut worker = Worker::start_skewed(options, &store, &shards, fast, random.random());
         let mut tasks = JoinSet::new();
         let is_last = started.elapsed() > FAULTS;
         let lifetime = if is_last { RUN } else { Duration::from_secs(random.random_range(5..90)) };
@@ -110,7 +136,7 @@ async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u6
                 () = &mut end => break,
                 event = worker.events.recv() => match event {
                     Some(Event::Held(held)) => {
-                        tasks.spawn(work(held, fences.clone(), random.random()));
+                        tasks.spawn(work(held, fences.clone(), started, random.random()));
                     }
                     Some(event) => panic!("{event:?}"),
                     None => break,
@@ -188,7 +214,7 @@ fn check_parents(history: &[Applied], done: &mut HashMap<LeaseKey, bool>) {
 
 async fn run(seed: u64) {
     let table = Memory::recording();
-    let shards = Shards::numbered(SHARDS);
+    let shards = Shards::numbered(CLOSED + OPEN);
     let fences = Fences::default();
     let mut random = SmallRng::seed_from_u64(seed);
     let mut workers = JoinSet::new();
@@ -210,10 +236,16 @@ async fn run(seed: u64) {
         takes += history.iter().filter(|applied| matches!(applied.change, Some(Change::Take { .. }))).count();
     }
     let rows = table.rows();
-    assert_eq!(rows.len(), SHARDS * 2, "every shard and its child");
-    let open: Vec<_> = rows.iter().filter(|row| !row.is_complete()).collect();
-    assert!(open.is_empty(), "not done: {open:?}");
-    assert!(takes > SHARDS * 2, "leases changed hands");
+    assert_eq!(rows.len(), LINEAGE + OPEN, "every shard, and all that follow");
+    let undone: Vec<_> = rows.iter().filter(|row| !row.is_complete() && !is_open(&row.key)).collect();
+    assert!(undone.is_empty(), "not done: {undone:?}");
+    assert!(takes > LINEAGE + OPEN, "leases changed hands");
+    let mut held: HashMap<_, usize> = HashMap::new();
+    for row in rows.iter().filter(|row| is_open(&row.key)) {
+        *held.entry(row.owner.clone().expect("held")).or_default() += 1;
+        assert_eq!(row.checkpoint_owner, None, "{row:?}");
+    }
+    assert!(held.len() == 3 && held.values().all(|count| *count == OPEN / 3), "balanced in the end: {held:?}");
 }
 
 #[test]

@@ -151,7 +151,7 @@ impl Page {
     }
 
     /// Texts and payloads of all records together, in bytes.
-    pub(crate) fn content(&self) -> usize {
+    pub fn content(&self) -> usize {
         self.content
     }
 

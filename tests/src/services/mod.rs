@@ -113,6 +113,14 @@ impl Services {
         self.until_active(stream).await;
     }
 
+    /// Changes the number of open shards.
+    pub async fn scale(&self, stream: &str, shards: i32) {
+        let update = self.kinesis.update_shard_count().stream_name(stream).target_shard_count(shards);
+        let uniform = aws_sdk_kinesis::types::ScalingType::UniformScaling;
+        update.scaling_type(uniform).send().await.expect("a new number of shards");
+        self.until_active(stream).await;
+    }
+
     /// All shards of a stream, closed ones included.
     pub async fn shards(&self, stream: &str) -> Vec<Shard> {
         let listed = self.kinesis.list_shards().stream_name(stream).send().await.expect("a listing of shards");

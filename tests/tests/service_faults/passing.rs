@@ -16,11 +16,11 @@ use super::{AT_ONCE, denied, refused};
 const TROUBLES: [(&str, &str); 9] = [
     ("cannot ask for the stream yet", "the stream is reached"),
     ("the lease table cannot be reached yet", "the lease table is reached"),
-    ("the lease table cannot be read", "the lease table is read again"),
+    ("the lease table cannot be used", "the lease table is used again"),
     ("looking for new shards failed", "shards are listed again"),
     ("leases cannot be taken", "leases can be taken again"),
-    ("lease cannot be renewed", "lease is renewed again"),
-    ("a checkpoint could not be written", "checkpoints are written again"),
+    ("leases cannot be renewed", "leases are renewed again"),
+    ("checkpoints cannot be written", "checkpoints are written again"),
     ("the shard cannot be read", "the shard is read again"),
     ("records cannot be stored", "records are stored again"),
 ];
@@ -106,7 +106,7 @@ fn passing() -> Vec<Passing> {
         at_start("tables throttle at the start", refused("ThrottlingException").operation("CreateTable"), 6, true),
         at_start("shards cannot be listed", denied("ListShards").stream("input").after(1), 2, true),
         at_start("leases cannot be taken", Rule::new(Fault::Status(500)).operation("UpdateItem"), 2, true),
-        at_start("leases cannot be created", refused("ThrottlingException").operation("PutItem").after(1), 2, true),
+        at_start("leases cannot be created", refused("ThrottlingException").operation("PutItem").table(Config::copy().lease_table()), 2, true),
     ]
 }
 

@@ -89,6 +89,9 @@ impl ShardTask {
             None => return Err(Leave::Stop("its reader has ended without saying why".to_owned())),
         };
         let empty = fed.page.is_empty();
+        if let Some(throughput) = self.meter.add(Instant::now(), fed.page.content() as u64) {
+            self.lease.measured(throughput);
+        }
         self.millis_behind = fed.millis_behind;
         self.status.set_lag(fed.millis_behind);
         self.reservations.extend(fed.reservation);

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checkpointer::Checkpointer;
 use crate::feed::{Feed, ShardClosed};
+use crate::meter::Meter;
 use crate::metrics::{ConsumerLabels, FailureLabels};
 use crate::shard_source::Directory;
 use crate::status::{ShardEntry, ShardState};
@@ -34,6 +35,7 @@ pub struct ShardTask {
     pub(crate) reservations: Vec<Reservation>,
     pub(crate) closed: Option<ShardClosed>,
     pub(crate) millis_behind: Option<u64>,
+    pub(crate) meter: Meter,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) status: ShardEntry,
     pub(crate) metrics: Metrics,

@@ -92,9 +92,11 @@ impl Run {
             reservations: Vec::new(),
             closed: None,
             millis_behind: None,
+            meter: crate::meter::Meter::new(tokio::time::Instant::now()),
             checkpointer: Checkpointer::start(
                 Arc::clone(&lease),
                 options.checkpoint_interval,
+                Arc::new(shardmill_cause::Trouble::new(Duration::from_secs(2))),
                 Metrics::default(),
                 labels.clone(),
             ),

@@ -1,9 +1,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{Tell, with_causes};
 use tokio_util::sync::CancellationToken;
 
+use crate::Moment;
 use crate::fence::Lost;
 use crate::writer::{Error, Writer};
 
@@ -55,6 +56,7 @@ pub(super) async fn keep(
     gone: CancellationToken,
 ) -> Kept {
     let lost = renew(&writer, &pace, &draining).await;
+    works(&writer);
     let key = &writer.lease().key;
     let epoch = writer.lease().epoch;
     match &lost {
@@ -75,9 +77,9 @@ pub(super) async fn keep(
 
 async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lost {
     let clock = &writer.surroundings().clock;
-    let mut fails = false;
+    let mut failing: Option<Moment> = None;
     loop {
-        let pause = if fails {
+        let pause = if failing.is_some() {
             pace.interval / RETRIES_PER_INTERVAL
         } else {
             pace.interval().saturating_sub(clock.now().saturating_since(writer.renewed_at()))
@@ -89,10 +91,9 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lo
         }
         match writer.renew(pace.interval() / 2).await {
             Ok(()) => {
-                if fails {
-                    tracing::info!(lease = %writer.lease().key, "lease is renewed again");
+                if failing.take().is_some() {
+                    works(writer);
                 }
-                fails = false;
                 if writer.is_handing_off() && !draining.is_cancelled() {
                     let lease = writer.lease();
                     let to = lease.owner.as_ref().map(crate::WorkerId::as_str);
@@ -102,12 +103,24 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lo
             }
             Err(Error::Lost(lost)) => return lost,
             Err(error) => {
-                if !fails {
-                    let error = with_causes(&error);
-                    tracing::warn!(lease = %writer.lease().key, error, "lease cannot be renewed; trying until it expires");
-                }
-                fails = true;
+                let since = *failing.get_or_insert_with(|| clock.now());
+                fails(writer, clock.now().saturating_since(since), &error);
             }
         }
+    }
+}
+
+fn fails(writer: &Writer, lasted: Duration, error: &Error) {
+    let (surroundings, lease) = (writer.surroundings(), writer.lease());
+    if let Tell::Lasts { failing } = surroundings.trouble.fails(&lease.key, lasted) {
+        let (application, error) = (surroundings.recorder.application(), with_causes(error));
+        tracing::warn!(application, lease = %lease.key, leases = failing, error, "leases cannot be renewed; trying until they expire");
+    }
+}
+
+fn works(writer: &Writer) {
+    let surroundings = writer.surroundings();
+    if surroundings.trouble.works(&writer.lease().key) == Tell::Over {
+        tracing::info!(application = surroundings.recorder.application(), "leases are renewed again");
     }
 }

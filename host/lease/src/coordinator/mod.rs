@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Trouble, with_causes};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -194,6 +194,7 @@ impl Coordinator {
             recorder: Recorder::new(metrics, &options.application),
             expiry: options.expiry,
             write_timeout: options.write_timeout,
+            trouble: Arc::new(Trouble::new(options.renew_interval / 2)),
             renewals: Arc::new(Semaphore::new(options.parallelism)),
         };
         let me = Identity {

@@ -42,6 +42,8 @@ pub(super) struct Rounds {
     has_worked: bool,
     /// Since when rounds fail.
     failing: Option<Moment>,
+    /// Whether the log tells of it.
+    told: bool,
     /// Until when this worker seeks no post.
     resting: Option<Moment>,
     /// When the posts were last looked at by a worker that has none.
@@ -75,6 +77,7 @@ impl Rounds {
             is_vetted: false,
             has_worked: false,
             failing: None,
+            told: false,
             resting: None,
             sought: None,
             scanned: None,
@@ -96,7 +99,8 @@ impl Coordinator {
     pub(super) async fn round(&mut self) -> Result<bool, RunError> {
         match self.try_round().await {
             Ok(again_soon) => {
-                if self.rounds.failing.take().is_some() {
+                self.rounds.failing = None;
+                if std::mem::take(&mut self.rounds.told) {
                     tracing::info!(application = self.options.application, "the lease table is used again");
                 }
                 self.rounds.has_worked = true;
@@ -113,12 +117,13 @@ impl Coordinator {
             return Err(error.into());
         }
         let now = self.surroundings.clock.now();
-        let Some(since) = self.rounds.failing else {
+        let since = *self.rounds.failing.get_or_insert(now);
+        // A throttle or an answer that is lost passes; before anything has worked it is all that there is to tell.
+        let lasts = !self.rounds.has_worked || now.saturating_since(since) >= self.options.scan_interval / 2;
+        if lasts && !std::mem::replace(&mut self.rounds.told, true) {
             let (application, error) = (&self.options.application, with_causes(&error));
             tracing::warn!(application, error, "the lease table cannot be used; held leases are kept, none is taken");
-            self.rounds.failing = Some(now);
-            return Ok(false);
-        };
+        }
         // What this worker may not do or cannot reach, another one may.
         if now.saturating_since(since) >= self.options.expiry && self.is_scanner() {
             self.rounds.resting = Some(now + self.options.expiry * REST);

@@ -266,7 +266,8 @@ impl Scanner {
             // A worker that does not take what it is given is passed over.
             let slow = self.pending.get(&lease.key);
             let slow = slow.filter(|(_, since)| scan.now.saturating_since(*since) >= options.expiry).map(|(by, _)| by);
-            seats.push(Seat { key: lease.key.clone(), place, avoid: slow.or(avoid).cloned(), throughput: 0.0 });
+            let throughput = lease.throughput.unwrap_or(0) as f64;
+            seats.push(Seat { key: lease.key.clone(), place, avoid: slow.or(avoid).cloned(), throughput });
         }
         (seats, is_unconfirmed)
     }

@@ -72,6 +72,7 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         Change::Take { worker: worker("a") },
         Change::SetStart { at: 1_700_000_000_123 },
         Change::Renew,
+        Change::Measure { throughput: 1_234_567 },
         Change::HandOff { to: worker("b") },
         Change::Renew,
         Change::Evict,
@@ -90,7 +91,7 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         lease = store.get(&lease.key).await.expect("read").expect("there");
         assert_eq!(lease, predicted, "the row after {change:?}");
     }
-    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (12, LeaseEpoch(4), None));
+    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (13, LeaseEpoch(4), None));
     assert!(lease.is_complete());
     let listed = store.list().await.expect("listed");
     assert_eq!(listed.leases.iter().find(|listed| listed.key == lease.key), Some(&lease));

@@ -15,6 +15,7 @@ use shardmill_lease::{
     ShardSource, Survey, TokioClock, WorkerId,
 };
 use shardmill_lease::audit::ListedShard;
+use shardmill_lease::balance::{Balance, Even};
 use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -28,6 +29,8 @@ pub struct Shards(pub Arc<Vec<NewLease>>);
 pub struct JumpingClock {
     inner: TokioClock,
     ahead_ms: AtomicU64,
+    /// How much faster than others it runs, in millionths.
+    fast_ppm: i64,
 }
 
 pub struct Worker {
@@ -79,7 +82,9 @@ impl JumpingClock {
 
 impl Clock for JumpingClock {
     fn now(&self) -> Moment {
-        self.inner.now() + Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
+        let passed = self.inner.now().to_duration();
+        let passed = passed.mul_f64(1.0 + self.fast_ppm as f64 / 1e6);
+        Moment::since_origin(passed) + Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
     }
 }
 
@@ -115,16 +120,33 @@ impl Worker {
     }
 
     pub fn start_with(options: Options, store: &Memory, shards: &Shards, seed: u64) -> Self {
+        Self::start_skewed(options, store, shards, 0, seed)
+    }
+
+    /// `fast_ppm`: how much faster its clock runs than others, in millionths.
+    pub fn start_skewed(options: Options, store: &Memory, shards: &Shards, fast_ppm: i64, seed: u64) -> Self {
+        let rule = Arc::new(Even { moves: options.moves });
+        Self::start_balanced(options, rule, store, shards, fast_ppm, seed)
+    }
+
+    pub fn start_balanced(
+        options: Options,
+        rule: Arc<dyn Balance>,
+        store: &Memory,
+        shards: &Shards,
+        fast_ppm: i64,
+        seed: u64,
+    ) -> Self {
         // Workers start one after another, whatever their clocks say.
         static STARTED: AtomicU64 = AtomicU64::new(1);
         let options = Options { joined: STARTED.fetch_add(1, Ordering::SeqCst), ..options };
-        let clock = Arc::new(JumpingClock { inner: TokioClock::default(), ahead_ms: AtomicU64::new(0) });
+        let clock = Arc::new(JumpingClock { inner: TokioClock::default(), ahead_ms: AtomicU64::new(0), fast_ppm });
         let store = Arc::new(store.clone());
         let source = Arc::new(shards.clone());
         let (coordinator, handle, events) =
             Coordinator::new(options, store, clock.clone(), source, Metrics::default(), seed).unwrap();
         let drain = CancellationToken::new();
-        let running = tokio::spawn(coordinator.run(drain.clone()));
+        let running = tokio::spawn(coordinator.with_balance(rule).run(drain.clone()));
         Self { handle, events, drain, running, clock }
     }
 

@@ -40,10 +40,24 @@ fn read_lease(item: &Item, key: LeaseKey) -> Result<Lease, Problem> {
         start_at: number(item, schema::START_AT)?,
         checkpoint_owner: worker(item, schema::CHECKPOINT_OWNER)?,
         owner_switches_since_checkpoint: number(item, schema::OWNER_SWITCHES)?.unwrap_or(0),
+        throughput: throughput(item),
         parents: shards(item, schema::PARENTS)?,
         children: shards(item, schema::CHILDREN)?,
         range: range(item)?,
     })
+}
+
+/// In bytes a second, where the row has it in KB a second. What cannot be read counts as not there: nothing but balance
+/// depends on it.
+fn throughput(item: &Item) -> Option<u64> {
+    let number = item.get(schema::THROUGHPUT)?.as_n().ok()?;
+    let kilobytes: f64 = number.parse().ok()?;
+    (kilobytes.is_finite() && kilobytes >= 0.0).then_some((kilobytes * 1024.0).round() as u64)
+}
+
+/// Bytes a second as the row has them.
+pub(super) fn kilobytes(throughput: u64) -> AttributeValue {
+    AttributeValue::N(format!("{:.6}", throughput as f64 / 1024.0))
 }
 
 /// The row of a new lease.
@@ -163,6 +177,7 @@ mod tests {
         assert_eq!(lease.owner.unwrap().as_str(), "w1");
         assert_eq!((lease.counter, lease.epoch, lease.owner_switches_since_checkpoint), (29, LeaseEpoch(0), 1));
         assert_eq!(lease.checkpoint.sub_sequence_number(), 2);
+        assert_eq!(lease.throughput, Some(2_569_529), "KB a second in the row");
         assert_eq!(
             lease.parents.iter().map(ShardId::as_str).collect::<Vec<_>>(),
             ["shardId-000000000001", "shardId-000000000002"]

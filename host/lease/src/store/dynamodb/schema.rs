@@ -5,6 +5,8 @@ pub(super) const LEASE_OWNER: &str = "leaseOwner";
 pub(super) const LEASE_COUNTER: &str = "leaseCounter";
 pub(super) const CHECKPOINT: &str = "checkpoint";
 pub(super) const CHECKPOINT_SUB_SEQUENCE_NUMBER: &str = "checkpointSubSequenceNumber";
+/// KB a second.
+pub(super) const THROUGHPUT: &str = "throughputKBps";
 pub(super) const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 pub(super) const CHECKPOINT_OWNER: &str = "checkpointOwner";
 /// Singular, and a set.

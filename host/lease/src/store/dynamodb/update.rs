@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_record::ShardId;
 
-use super::row::{n, shard_set};
+use super::row::{kilobytes, n, shard_set};
 use super::schema;
 use crate::change::Guard;
 use crate::{Lease, WorkerId};
@@ -51,6 +51,9 @@ pub(super) fn expression(known: &Lease, after: &Lease, guard: Guard) -> Expressi
     }
     if known.owner_switches_since_checkpoint != after.owner_switches_since_checkpoint {
         differences.set(schema::OWNER_SWITCHES, n(after.owner_switches_since_checkpoint));
+    }
+    if let Some(throughput) = after.throughput.filter(|_| known.throughput != after.throughput) {
+        differences.set(schema::THROUGHPUT, kilobytes(throughput));
     }
     if let Some(at) = after.start_at.filter(|_| known.start_at != after.start_at) {
         differences.set(schema::START_AT, n(at));
