@@ -80,7 +80,7 @@ soak: build plugins ## Memory of many full shards and over time, then crashes, t
 kcl: build plugins ## The real KCL for Java on our lease tables, and we on its (wants a JDK 17 and Maven, and fetches the KCL once)
 	@$(PHASE) kcl
 	@scripts/kcl.sh >/dev/null
-	@cargo test $(CARGO_FLAGS) --test kcl -- --ignored
+	@cargo test $(CARGO_FLAGS) --test kcl -- --ignored --test-threads 4
 
 fuzz: ## Any bytes as answers of GetRecords, ours against the SDK's decoder, where cargo-fuzz is installed (MINUTES=1)
 	@$(PHASE) fuzz

@@ -47,8 +47,8 @@ impl Kcl {
         for proxy in ["http_proxy", "https_proxy", "all_proxy"] {
             java.env_remove(proxy).env_remove(proxy.to_uppercase());
         }
-        // Started soon and small, rather than fast in the long run. The built-in Kinesis is complete in JSON alone.
-        java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-Daws.cborEnabled=false"])
+        // Started soon and small, rather than fast in the long run.
+        java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"])
             .args(["-cp", class_path().await, "shardmill.Application"])
             .args(["--application", config.lease_table(), "--stream", "input", "--worker", worker])
             .arg("--journal")
@@ -80,10 +80,14 @@ impl Kcl {
         .await
     }
 
-    /// Waits until it has done so many records of each of these shards and holds.
+    /// Waits until it has done so many records of each of these shards, and waits itself to be stopped.
     pub(crate) async fn until_at(&mut self, limits: &Limits) {
-        let all: usize = limits.values().sum();
-        self.until("the KCL to reach its limits", async |kcl| (kcl.journal().len() == all).then_some(())).await;
+        self.until("the KCL to reach its limits", async |kcl| {
+            let said = kcl.process.stderr();
+            let is_at_its_limit = |shard: &String| said.contains(&format!("{shard} is at its limit\n"));
+            limits.keys().all(is_at_its_limit).then_some(())
+        })
+        .await;
     }
 
     /// Whether it has not ended.

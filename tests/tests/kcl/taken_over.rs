@@ -33,12 +33,9 @@ async fn carries_on(end: End) {
     let mut kcl = Kcl::start(&services, &config, "kcl-1", &limits).await;
     kcl.until_at(&limits).await;
     // What follows its last checkpoint it has prepared: the first of two phases.
-    kcl.until("prepared checkpoints", async |_| {
-        let items = items(&services, table).await;
-        let prepared = items.values().filter(|item| item.contains_key("pendingCheckpoint")).count();
-        (prepared == limits.len()).then_some(())
-    })
-    .await;
+    let prepared = items(&services, table).await;
+    let prepared = prepared.values().filter(|item| item.contains_key("pendingCheckpointState")).count();
+    assert_eq!(prepared, limits.len());
     end.of_kcl(&mut kcl).await;
 
     let (by_kcl, rows) = (kcl.journal(), leases::rows(&services, table).await);

@@ -107,6 +107,7 @@ final class Processor implements ShardRecordProcessor {
     private void awaitStop(RecordProcessorCheckpointer checkpointer) {
         journal.flush();
         prepare(checkpointer);
+        System.err.println(shard + " is at its limit");
         try {
             stop.await();
         } catch (InterruptedException exception) {
