@@ -15,7 +15,7 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak fuzz clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak kcl fuzz clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ test: fmt-check emulators build plugins lint ## Format, lints, unit, property, i
 	@$(PHASE) tests
 	@cargo test $(CARGO_FLAGS) --no-fail-fast
 
-test-all: deny test soak ## Everything: `test`, the dependencies' licences, long property tests, and the soak
+test-all: deny test kcl soak ## Everything: `test`, the dependencies' licences, the KCL, long property tests, and the soak
 	@$(PHASE) "long property tests"
 	@PROPTEST_CASES=5000 cargo test $(CARGO_FLAGS) --lib
 
@@ -81,6 +81,11 @@ chaos: build plugins ## Workers killed, frozen, cut off and replaced under load,
 soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over, then chaos (MINUTES=10 each)
 	@$(PHASE) soak
 	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
+
+kcl: build plugins ## The real KCL for Java on our lease tables, and we on its (wants a JDK 17 and Maven, and fetches the KCL once)
+	@$(PHASE) kcl
+	@scripts/kcl.sh >/dev/null
+	@cargo test $(CARGO_FLAGS) --test kcl -- --ignored --test-threads 4
 
 fuzz: ## Any bytes as answers of GetRecords, ours against the SDK's decoder, where cargo-fuzz is installed (MINUTES=1)
 	@$(PHASE) fuzz

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Checks what the build needs from the machine; installs it where that is possible without asking, else says how.
-# usage: scripts/prerequisites.sh [rustfmt|clippy|node|python]     without a name: what every build needs
+# usage: scripts/prerequisites.sh [rustfmt|clippy|node|python|java|maven]     without a name: what every build needs
 set -euo pipefail
 
 readonly minimum_rust=1.95 # as rust-version in Cargo.toml
 readonly minimum_node=18
 readonly minimum_python=3.11 # tests/emulators/ministack/requirements.txt lacks what older ones need besides
+readonly minimum_java=17
 
 missing() {
   printf 'missing: %s\nwhat to do: %s\n' "$1" "$2" >&2
@@ -79,6 +80,28 @@ need_python() {
   fi
 }
 
+# Not on the path alone: macOS has commands that only say that there is no Java.
+has_java() { javac -version >/dev/null 2>&1 && java -version >/dev/null 2>&1; }
+
+need_java() {
+  local version
+  has_java || apt_install "a JDK" default-jdk-headless || true
+  if ! has_java; then
+    missing "a JDK (java and javac), for the KCL that tests run against" "Debian: sudo apt-get install default-jdk-headless; elsewhere a JDK $minimum_java or newer on the PATH"
+  fi
+  version=$(javac -version 2>&1 | awk '{ print $2 }')
+  if ! is_at_least "$minimum_java" "$version"; then
+    missing "a JDK $minimum_java or newer (javac is $version)" "put a newer one before it on the PATH"
+  fi
+}
+
+need_maven() {
+  command -v mvn >/dev/null || apt_install "Maven" maven || true
+  if ! command -v mvn >/dev/null; then
+    missing "Maven, for the KCL that tests run against" "Debian: sudo apt-get install maven; elsewhere mvn of Maven 3.6 or newer on the PATH"
+  fi
+}
+
 case ${1:-build} in
   build)
     need_c_compiler
@@ -88,5 +111,7 @@ case ${1:-build} in
   clippy) need_component clippy clippy-driver ;;
   node) need_node ;;
   python) need_python ;;
+  java) need_java ;;
+  maven) need_maven ;;
   *) missing "a rule for $1" "see the usage in scripts/prerequisites.sh" ;;
 esac

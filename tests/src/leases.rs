@@ -16,7 +16,7 @@ pub struct Row {
     pub owner: Option<String>,
     /// How far its shard is processed.
     pub checkpoint: Checkpoint,
-    /// The fencing token.
+    /// The fencing token; 0 in the row of a KCL.
     pub epoch: u64,
     /// What a start at the tip was turned into, in milliseconds since 1970.
     pub start_at: Option<u64>,
@@ -26,7 +26,7 @@ pub struct Row {
     pub children: BTreeSet<String>,
 }
 
-/// All leases by shard; none if there is no table yet.
+/// All leases by shard, without the rows of other kinds that a KCL keeps beside them; none if there is no table yet.
 pub async fn rows(services: &Services, table: &str) -> BTreeMap<String, Row> {
     let scan = services.dynamodb.scan().table_name(table).consistent_read(true).send().await;
     let scan = match scan {
@@ -38,7 +38,8 @@ pub async fn rows(services: &Services, table: &str) -> BTreeMap<String, Row> {
         }
     };
     assert!(scan.last_evaluated_key().is_none(), "a test's table is small");
-    scan.items().iter().map(|item| (text(item, "leaseKey").expect("a key"), row(item))).collect()
+    let is_lease = |item: &&HashMap<_, _>| text(item, "entityType").is_none_or(|kind| kind == "LEASE");
+    scan.items().iter().filter(is_lease).map(|item| (text(item, "leaseKey").expect("a key"), row(item))).collect()
 }
 
 /// Asserts that nobody holds a lease, and that each open shard is checkpointed at its last record.
@@ -92,7 +93,7 @@ fn row(item: &HashMap<String, AttributeValue>) -> Row {
         owner: text(item, "leaseOwner"),
         checkpoint: Checkpoint::parse(&text(item, "checkpoint").expect("a checkpoint"), sub_sequence_number)
             .expect("a checkpoint"),
-        epoch: number("leaseEpoch").expect("an epoch"),
+        epoch: number("leaseEpoch").unwrap_or(0),
         start_at: number("startAt"),
         parents: set("parentShardId"),
         children: set("childShardIds"),

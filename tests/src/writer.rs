@@ -13,10 +13,18 @@ use crate::services::hash_key_range;
 
 /// Records of one request.
 const AT_ONCE: usize = 300;
-/// Of so many records of a shard one after another …
-const RUN: usize = 15;
-/// … so many come alone, and the others in one aggregate.
-const ALONE: usize = 10;
+/// How records of a shard that come one after another are put together.
+#[derive(Debug, Clone, Copy)]
+struct Runs {
+    /// Of so many …
+    length: usize,
+    /// … so many come alone, and the others in one aggregate.
+    alone: usize,
+}
+
+const MIXED: Runs = Runs { length: 15, alone: 10 };
+/// As many as a request brings.
+const AGGREGATES_ALONE: Runs = Runs { length: AT_ONCE, alone: 0 };
 
 /// Numbers records from 0, over so many keys, in the order of their numbers.
 #[derive(Debug)]
@@ -24,7 +32,7 @@ pub struct Writer<'a> {
     services: &'a Services,
     stream: &'a str,
     keys: u64,
-    aggregates: bool,
+    runs: Option<Runs>,
     padding: usize,
     next: u64,
 }
@@ -34,13 +42,19 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Writes records that come alone.
     pub fn new(services: &'a Services, stream: &'a str, keys: u64) -> Writer<'a> {
-        Writer { services, stream, keys, aggregates: false, padding: 0, next: 0 }
+        Writer { services, stream, keys, runs: None, padding: 0, next: 0 }
     }
 
     /// Writes a third of the records in aggregates.
     #[must_use]
     pub fn with_aggregates(self) -> Writer<'a> {
-        Writer { aggregates: true, ..self }
+        Writer { runs: Some(MIXED), ..self }
+    }
+
+    /// Writes all records in aggregates, so that hardly any two are in different ones.
+    #[must_use]
+    pub fn with_large_aggregates(self) -> Writer<'a> {
+        Writer { runs: Some(AGGREGATES_ALONE), ..self }
     }
 
     /// Makes records larger by so many bytes.
@@ -60,7 +74,10 @@ impl<'a> Writer<'a> {
         self.next += count;
         let records: Vec<UserRecord> = (first..self.next).map(|number| self.record(number)).collect();
         for chunk in records.chunks(AT_ONCE) {
-            let entries = if self.aggregates { self.aggregate(chunk).await } else { chunk.iter().map(alone).collect() };
+            let entries = match self.runs {
+                Some(runs) => self.aggregate(chunk, runs).await,
+                None => chunk.iter().map(alone).collect(),
+            };
             self.send(entries).await;
         }
         first..self.next
@@ -98,7 +115,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Keeps the order of each shard's records.
-    async fn aggregate(&self, records: &[UserRecord]) -> Vec<PutRecordsRequestEntry> {
+    async fn aggregate(&self, records: &[UserRecord], runs: Runs) -> Vec<PutRecordsRequestEntry> {
         let shards = self.services.shards(self.stream).await;
         let is_open = |shard: &&aws_sdk_kinesis::types::Shard| {
             shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_none())
@@ -106,8 +123,8 @@ impl<'a> Writer<'a> {
         let mut entries = Vec::new();
         for range in shards.iter().filter(is_open).map(hash_key_range) {
             let of_shard: Vec<_> = records.iter().filter(|record| range.contains(record.hash_key())).collect();
-            for run in of_shard.chunks(RUN) {
-                let (single, together) = run.split_at(run.len().min(ALONE));
+            for run in of_shard.chunks(runs.length) {
+                let (single, together) = run.split_at(run.len().min(runs.alone));
                 entries.extend(single.iter().map(|record| alone(record)));
                 let mut aggregator = Aggregator::default();
                 together.iter().for_each(|record| aggregator.push(record));

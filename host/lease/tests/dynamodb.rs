@@ -127,8 +127,6 @@ async fn what_others_wrote_survives_every_write() {
     store.ensure().await.unwrap();
     let kept = [
         ("throughputKBps", AttributeValue::N("2509.305094".to_owned())),
-        ("pendingCheckpoint", s("17")),
-        ("pendingCheckpointState", AttributeValue::B(aws_sdk_dynamodb::primitives::Blob::new(b"state"))),
         ("futureAttribute", AttributeValue::Ss(vec!["x".to_owned()])),
     ];
     let mut row = vec![
@@ -157,6 +155,40 @@ async fn what_others_wrote_survives_every_write() {
     assert_eq!((row.get("checkpoint"), row.get("checkpointSubSequenceNumber")), (Some(&s("101")), Some(&n(0))));
     assert_eq!(row.get("leaseOwner"), None);
     assert!(!row.contains_key("startAt"));
+}
+
+#[tokio::test]
+async fn a_pending_checkpoint_stays_until_the_next_checkpoint() {
+    let client = database().await;
+    let store = store(&client);
+    store.ensure().await.unwrap();
+    let pending = [
+        ("pendingCheckpoint", s("101")),
+        ("pendingCheckpointSubSequenceNumber", n(2)),
+        ("pendingCheckpointState", AttributeValue::B(aws_sdk_dynamodb::primitives::Blob::new(b"state"))),
+    ];
+    let mut row = vec![
+        ("leaseKey", s("shardId-000000000000")),
+        ("leaseCounter", n(29)),
+        ("checkpoint", s("100")),
+        ("checkpointSubSequenceNumber", n(3)),
+    ];
+    row.extend(pending.clone());
+    put(&client, &row).await;
+    let mut lease = store.get(&key("shardId-000000000000")).await.unwrap().unwrap();
+    for change in [Change::Take { worker: worker("us") }, Change::Renew] {
+        lease = store.write(&lease, &change).await.unwrap();
+    }
+    let row = item(&client, "shardId-000000000000").await;
+    for (name, value) in &pending {
+        assert_eq!(row.get(*name), Some(value), "{name}: a worker that does nothing changes nothing");
+    }
+    let to = Checkpoint::parse("102", 0).unwrap();
+    store.write(&lease, &Change::Checkpoint { to }).await.unwrap();
+    let row = item(&client, "shardId-000000000000").await;
+    for (name, _) in &pending {
+        assert_eq!(row.get(*name), None, "{name} was passed");
+    }
 }
 
 #[tokio::test]

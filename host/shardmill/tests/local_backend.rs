@@ -1,6 +1,6 @@
 //! The local backend, seen through the AWS SDK as the host sees it: each test is something that AWS does.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType};
@@ -13,7 +13,9 @@ use aws_sdk_kinesis::types::{
     SubscribeToShardEventStream,
 };
 use aws_smithy_http_client::tls;
+use ciborium::Value as Cbor;
 use shardmill::local::{Error, Local, Options};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const STREAM: &str = "flights";
 const FIRST_SHARD: &str = "shardId-000000000000";
@@ -90,6 +92,30 @@ impl Backend {
         tokio::time::timeout(Duration::from_secs(30), read).await.expect("an answer").unwrap()
     }
 
+    /// A page as the AWS SDK for Java asks for it.
+    async fn read_in_cbor(&self, iterator: &str) -> BTreeMap<String, Cbor> {
+        let mut body = Vec::new();
+        let member = (Cbor::from("ShardIterator"), Cbor::from(iterator));
+        ciborium::into_writer(&Cbor::Map(vec![member]), &mut body).unwrap();
+        let address = self.local.endpoints().kinesis.strip_prefix("http://").unwrap().to_owned();
+        let head = format!(
+            "POST / HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: {}\r\n\
+             content-type: application/x-amz-cbor-1.1\r\nx-amz-target: Kinesis_20131202.GetRecords\r\n\r\n",
+            body.len()
+        );
+        let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
+        connection.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+        let mut answer = Vec::new();
+        connection.read_to_end(&mut answer).await.unwrap();
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+        let head = String::from_utf8_lossy(&answer[..end]).to_lowercase();
+        assert!(
+            head.starts_with("http/1.1 200") && head.contains("content-type: application/x-amz-cbor-1.1"),
+            "{head}"
+        );
+        ciborium::from_reader(&answer[end + 4..]).unwrap()
+    }
+
     /// Everything up to the shard's end, and the last answer.
     async fn read_to_end(&self, shard: &str) -> (Vec<String>, GetRecordsOutput) {
         let mut iterator = self.iterator(shard, ShardIteratorType::TrimHorizon).await;
@@ -142,6 +168,26 @@ async fn a_split_shard_ends_with_its_records_read_and_its_children_named() {
     assert_eq!(children.len(), 2);
     assert_eq!(children[0].parent_shards(), [FIRST_SHARD]);
     assert_eq!(children[1].hash_key_range().unwrap().starting_hash_key(), HALF_OF_THE_KEYS);
+}
+
+/// The KCL does not believe an end without children, and reads on for ever.
+#[tokio::test]
+async fn a_page_in_cbor_has_what_a_page_in_json_has() {
+    let backend = Backend::with_stream(1).await;
+    backend.put(&numbered(7..8)).await;
+    let oldest = backend.iterator(FIRST_SHARD, ShardIteratorType::TrimHorizon).await;
+    backend.split(FIRST_SHARD, HALF_OF_THE_KEYS).await;
+    let arrival =
+        backend.read(&oldest).await.records()[0].approximate_arrival_timestamp().unwrap().to_millis().unwrap();
+
+    let mut page = backend.read_in_cbor(&oldest).await;
+    let record: BTreeMap<String, Cbor> = page["Records"].as_array().unwrap()[0].deserialized().unwrap();
+    assert_eq!(record["Data"], Cbor::Bytes(b"7".to_vec()));
+    assert_eq!(record["ApproximateArrivalTimestamp"], Cbor::Tag(1, Box::new(Cbor::from(arrival))));
+    while let Some(next) = page.get("NextShardIterator").map(|next| next.as_text().unwrap().to_owned()) {
+        page = backend.read_in_cbor(&next).await;
+    }
+    assert_eq!(page["ChildShards"].as_array().unwrap().len(), 2);
 }
 
 #[tokio::test]

@@ -168,6 +168,8 @@ mod tests {
             ("endingHashKey", s("340282366920938463463374607431768211455")),
             ("throughputKBps", AttributeValue::N("2509.305094".to_owned())),
             ("pendingCheckpoint", s("4959033827149025660855969253836157109592157598913658890")),
+            ("pendingCheckpointSubSequenceNumber", n(0)),
+            ("pendingCheckpointState", AttributeValue::B(aws_sdk_dynamodb::primitives::Blob::new(b"state"))),
         ]
     }
 
@@ -183,6 +185,49 @@ mod tests {
             ["shardId-000000000001", "shardId-000000000002"]
         );
         assert_eq!(lease.range, Some(HashKeyRange::ALL));
+    }
+
+    #[test]
+    fn a_shard_that_a_kcl_has_finished_still_has_an_owner() {
+        let mut row = item(&kcl_row());
+        row.insert("checkpoint".to_owned(), s("SHARD_END"));
+        row.insert("checkpointSubSequenceNumber".to_owned(), n(0));
+        row.insert("childShardIds".to_owned(), AttributeValue::Ss(vec!["shardId-000000000004".into()]));
+        let lease = read(&row).unwrap().unwrap();
+        assert!(lease.is_complete() && lease.owner.is_some());
+        assert_eq!(lease.children.len(), 1);
+    }
+
+    /// As KCL 3.5.1 has written them: it keeps them under `leaseKey` in the table of leases.
+    #[test]
+    fn the_leader_the_version_and_the_workers_of_a_kcl_are_no_leases() {
+        let leader = [
+            ("leaseKey", s("Leader")),
+            ("entityType", s("LEADER")),
+            ("ownerName", s("kcl-1")),
+            ("leaseDuration", s("120000")),
+            ("recordVersionNumber", s("9ae82e73-ea2e-462f-9ffe-52f85f054e40")),
+        ];
+        let version = [
+            ("leaseKey", s("Migration3.0")),
+            ("entityType", s("CLIENT_VERSION_MIGRATION")),
+            ("cv", s("CLIENT_VERSION_3X")),
+            ("mb", s("kcl-1")),
+            ("mts", n(1_796_001_093_301)),
+            ("h", AttributeValue::L(vec![AttributeValue::M(item(&[("cv", s("CLIENT_VERSION_INIT"))]))])),
+        ];
+        let worker = [
+            ("leaseKey", s("kcl-1")),
+            ("entityType", s("WORKER_METRIC_STATS")),
+            ("lut", n(1_796_001_100)),
+            ("slu", n(1_796_001_100)),
+            ("sup", n(1)),
+            ("sts", AttributeValue::M(item(&[]))),
+            ("opr", AttributeValue::M(item(&[]))),
+        ];
+        for row in [&leader[..], &version, &worker] {
+            assert_eq!(read(&item(row)), Ok(None), "{row:?}");
+        }
     }
 
     #[test]

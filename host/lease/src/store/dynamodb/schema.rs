@@ -9,6 +9,9 @@ pub(super) const CHECKPOINT_SUB_SEQUENCE_NUMBER: &str = "checkpointSubSequenceNu
 pub(super) const THROUGHPUT: &str = "throughputKBps";
 pub(super) const OWNER_SWITCHES: &str = "ownerSwitchesSinceCheckpoint";
 pub(super) const CHECKPOINT_OWNER: &str = "checkpointOwner";
+/// A checkpoint in two phases: its first one, with what the application keeps beside it. A checkpoint ends it.
+pub(super) const PENDING: [&str; 3] =
+    ["pendingCheckpoint", "pendingCheckpointSubSequenceNumber", "pendingCheckpointState"];
 /// Singular, and a set.
 pub(super) const PARENTS: &str = "parentShardId";
 pub(super) const CHILDREN: &str = "childShardIds";

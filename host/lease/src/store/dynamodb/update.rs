@@ -1,7 +1,7 @@
 //! A change as update and condition expressions.
 //!
 //! The update is the difference between the lease as known and as it will be, attribute by attribute: whatever else
-//! the row holds stays.
+//! the row holds stays, but for a pending checkpoint when there is a new one.
 
 use std::collections::HashMap;
 
@@ -48,6 +48,9 @@ pub(super) fn expression(known: &Lease, after: &Lease, guard: Guard) -> Expressi
     if known.checkpoint != after.checkpoint {
         differences.set(schema::CHECKPOINT, AttributeValue::S(after.checkpoint.as_str().to_owned()));
         differences.set(schema::CHECKPOINT_SUB_SEQUENCE_NUMBER, n(after.checkpoint.sub_sequence_number()));
+        // As a KCL's checkpoint does: one that takes the lease back would hand its application a pending checkpoint that
+        // was passed long ago.
+        schema::PENDING.iter().for_each(|attribute| differences.remove(attribute));
     }
     if known.owner_switches_since_checkpoint != after.owner_switches_since_checkpoint {
         differences.set(schema::OWNER_SWITCHES, n(after.owner_switches_since_checkpoint));
@@ -115,14 +118,16 @@ impl Differences {
         self.values.insert(format!(":{attribute}"), value);
     }
 
+    fn remove(&mut self, attribute: &str) {
+        let name = self.name(attribute);
+        self.remove.push(name);
+    }
+
     fn owner(&mut self, attribute: &str, known: Option<&WorkerId>, after: Option<&WorkerId>) {
         match after {
             _ if known == after => {}
             Some(worker) => self.set(attribute, AttributeValue::S(worker.as_str().to_owned())),
-            None => {
-                let name = self.name(attribute);
-                self.remove.push(name);
-            }
+            None => self.remove(attribute),
         }
     }
 

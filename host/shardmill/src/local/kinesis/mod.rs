@@ -2,7 +2,7 @@
 //!
 //! A layer in front of its router answers the calls below from its store, or rewrites them; whatever the layer does not
 //! understand (a malformed request, an unknown stream, an expired iterator) goes through unchanged, so that errors are
-//! those of the emulator. It speaks the JSON protocol; CBOR requests go through as well.
+//! those of the emulator. It speaks the JSON protocol, and the CBOR protocol by way of it ([`cbor`]).
 //!
 //! | call | the emulator | with this layer |
 //! |---|---|---|
@@ -18,6 +18,7 @@
 //! `AT_TIMESTAMP` begins with its whole second); tokens of ListShards do not expire; subscriptions of a second reader
 //! with the same consumer do not end the first.
 
+mod cbor;
 mod get_records;
 mod list_shards;
 mod page;
@@ -29,9 +30,10 @@ mod subscribe;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use ferrokinesis::store::{Store, StoreOptions};
@@ -83,14 +85,32 @@ pub(super) fn router(options: &Options) -> Router {
     emulator.layer(from_fn_with_state(backend, answer)).layer(DefaultBodyLimit::max(MAX_REQUEST_BYTES))
 }
 
-/// Answers a request here, rewrites it, or hands it on as it is.
+/// Answers a request here, rewrites it, or hands it on as it is, in the protocol in which it came.
 async fn answer(State(backend): State<Backend>, request: Request, next: Next) -> Response {
     let operation = operation(request.headers());
-    let json = has_json_body(request.headers());
-    let (head, body) = request.into_parts();
+    let is_cbor = cbor::is_spoken(request.headers());
+    let (mut head, body) = request.into_parts();
     let Ok(mut body) = to_bytes(body, MAX_REQUEST_BYTES).await else {
         return error(StatusCode::PAYLOAD_TOO_LARGE, "SerializationException", "The request is larger than 16 MiB");
     };
+    // The events of a subscription would be CBOR.
+    let is_translated = is_cbor && operation.as_deref() != Some("SubscribeToShard");
+    let Some(in_json) = is_translated.then(|| cbor::to_json(&body)).flatten() else {
+        return answer_json(backend, operation, head, body, next).await;
+    };
+    body = in_json.into();
+    head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(JSON));
+    cbor::answer(answer_json(backend, operation, head, body, next).await).await
+}
+
+async fn answer_json(
+    backend: Backend,
+    operation: Option<String>,
+    head: Parts,
+    mut body: Bytes,
+    next: Next,
+) -> Response {
+    let json = has_json_body(&head.headers);
     match operation.as_deref() {
         Some("GetRecords") if json => {
             if let Some(response) = get_records::answer(&backend, &body).await {
