@@ -25,7 +25,7 @@ pub use clock::{Clock, Moment, SystemClock, TokioClock};
 pub use coordinator::{Coordinator, Event, Handle, RunError, ShardSource};
 pub use fence::{Fence, Lost};
 pub use held::HeldLease;
-pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
+pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, StreamKey, WorkerId};
 pub use metrics::Metrics;
 pub use options::{Invalid as InvalidOptions, Options};
 pub use twin::Twin;
