@@ -164,7 +164,8 @@ impl Coordinator {
             is_unconfirmed |= standing == Standing::Waiting && parents == Parents::Unconfirmed;
             Candidate { key: lease.key.clone(), standing }
         };
-        let candidates = listing.leases.iter().map(candidate).collect();
+        let run = listing.leases.iter().filter(|lease| self.source.runs(&lease.key));
+        let candidates = run.map(candidate).collect();
         (candidates, is_unconfirmed)
     }
 

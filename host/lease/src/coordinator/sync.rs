@@ -16,6 +16,12 @@ pub trait ShardSource: Send + Sync + 'static {
     /// The leases that should be in the table besides these: one for each shard that has none. Asked at the start,
     /// now and then, and after a lease is complete. Parents are created before their children.
     async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, store::Source>;
+
+    /// Whether a lease is to be run. One that is not is left alone: it belongs to a stream that this consumer does not
+    /// read, or that is gone.
+    fn runs(&self, _lease: &LeaseKey) -> bool {
+        true
+    }
 }
 
 /// What a sync did.

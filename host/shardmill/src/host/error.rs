@@ -106,7 +106,10 @@ impl Error {
                     | store::Error::Unavailable { .. } => Class::Unavailable,
                     _other => Class::Running,
                 },
-                shardmill_engine::Error::OtherStream { .. } | shardmill_engine::Error::Twin(_) => Class::Configuration,
+                shardmill_engine::Error::OtherStream { .. }
+                | shardmill_engine::Error::OtherForm { .. }
+                | shardmill_engine::Error::SameStreams { .. }
+                | shardmill_engine::Error::Twin(_) => Class::Configuration,
                 _other => Class::Running,
             },
         }
