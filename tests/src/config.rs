@@ -19,6 +19,8 @@ pub enum Leases {
 #[derive(Debug, Clone)]
 pub struct Config {
     leases: Leases,
+    inputs: String,
+    output: String,
     top: String,
     holding: String,
     stream: String,
@@ -34,6 +36,8 @@ impl Config {
     pub fn copy() -> Config {
         Config {
             leases: Leases::Lasting,
+            inputs: r#"stream = "input""#.to_owned(),
+            output: "output".to_owned(),
             top: String::new(),
             holding: String::new(),
             stream: String::new(),
@@ -47,6 +51,27 @@ impl Config {
     #[must_use]
     pub fn leases(mut self, leases: Leases) -> Config {
         self.leases = leases;
+        self
+    }
+
+    /// The processor reads these streams in place of `input`, as a consumer of many.
+    #[must_use]
+    pub fn streams(mut self, streams: &[&str]) -> Config {
+        self.inputs = format!("streams = {streams:?}");
+        self
+    }
+
+    /// The processor reads this stream in place of `input`.
+    #[must_use]
+    pub fn reads(mut self, stream: &str) -> Config {
+        self.inputs = format!("stream = {stream:?}");
+        self
+    }
+
+    /// The copies go to this stream in place of `output`.
+    #[must_use]
+    pub fn output(mut self, stream: &str) -> Config {
+        stream.clone_into(&mut self.output);
         self
     }
 
@@ -112,7 +137,7 @@ stream = "asides""#
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, holding, stream, processor, guest, others, .. } = self;
+        let Config { top, holding, inputs, output, stream, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => 60,
             Leases::Brief => 2,
@@ -140,13 +165,13 @@ sync = "500ms"
 idle = "200ms"
 {stream}
 [processors.copy]
-stream = "input"
+{inputs}
 plugin = {plugin:?}
 {processor}
 [processors.copy.config]
 {guest}
 [processors.copy.outputs.copies]
-stream = "output"
+stream = {output:?}
 {others}"#
         )
     }

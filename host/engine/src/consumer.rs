@@ -1,45 +1,39 @@
-//! One processor on one stream: holds leases, and runs a task for each.
+//! One processor on its streams: holds leases, and runs a task for each.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::{Trouble, with_causes};
 use shardmill_lease::balance::Balance;
-use shardmill_lease::store::{self, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
-use shardmill_lease::{Clock, Coordinator, Event, HeldLease, LeaseKey};
-use shardmill_record::{HashKeyRange, ShardId, Unpacker};
-use shardmill_stream::polling::{self, PollingReader, Source};
-use shardmill_stream::start::resume;
-use shardmill_stream::{Kind, Kinesis, StreamInfo};
+use shardmill_lease::store::{self, KeyForm, Store};
+use shardmill_lease::{Clock, Coordinator, Event, Handle};
+use shardmill_record::ShardId;
+use shardmill_stream::polling::ReadLimits;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::checkpointer::Checkpointer;
-use crate::feed::Feed;
-use crate::meter::Meter;
-use crate::metrics::ConsumerLabels;
-use crate::shard_source::{StreamShards, now_ms};
-use crate::shard_task::{Ended, ShardTask};
+use crate::claim::{prepare, watch_over};
+use crate::input::Input;
+use crate::shard_run::{Shared, run_shard};
+use crate::shard_source::Streams;
+use crate::shard_task::Ended;
 use crate::{Budget, Destinations, Guest, Metrics, Options, Status};
 
 /// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// How long checkpoints must have failed before that is told: a throttle passes.
-const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
-
 /// What a consumer is made of.
 pub struct Parts {
-    /// How it works.
-    pub options: Arc<Options>,
+    /// The streams that it reads, one or more.
+    pub inputs: Vec<Input>,
+    /// How the keys of its leases are made; where they do not name the stream there is one.
+    pub key_form: KeyForm,
     /// How it holds leases.
     pub lease_options: shardmill_lease::Options,
     /// By what rule it shares leases out.
     pub balance: Arc<dyn Balance>,
-    /// How it reads.
-    pub polling: polling::Options,
-    /// The stream's service.
-    pub kinesis: Kinesis,
+    /// What readers of one shard share, whichever consumer of the process they belong to.
+    pub read_limits: ReadLimits,
     /// Where leases are kept.
     pub store: Arc<dyn Store>,
     /// By what leases expire.
@@ -93,20 +87,68 @@ pub enum Error {
     },
     /// The lease table belongs to another stream.
     #[error(
-        "the lease table {table} holds the checkpoints of another stream: {stored_arn} created at {stored_created_at}, while {arn} was created at {created_at} (milliseconds since 1970); if the stream was deleted and created again, use another table (`lease-table`), or delete {table} and {table}-shardmill"
+        "the lease table {table} holds the checkpoints of another stream: it is for {stored_arn}, and not for {arn}; use another table (`lease-table`), or delete {table} and {table}-shardmill"
     )]
     OtherStream {
         /// The table.
         table: String,
         /// What it belongs to.
         stored_arn: String,
-        /// When that was created.
-        stored_created_at: u64,
         /// What was to be read.
         arn: String,
-        /// When that was created.
-        created_at: u64,
     },
+    /// The lease table's keys have another form.
+    #[error("the lease table {table} is one of a consumer of {}, which was chosen when it was created, and this consumer has {}: use another table (`lease-table`)", Streamed(*stored), Written(*configured))]
+    OtherForm {
+        /// The table.
+        table: String,
+        /// What it has.
+        stored: KeyForm,
+        /// What the configuration asks for.
+        configured: KeyForm,
+    },
+    /// Two of a consumer's streams cannot be told apart.
+    #[error(
+        "the streams {first} and {second} cannot be read by one consumer: {reason}; give each a processor of its own"
+    )]
+    SameStreams {
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+        /// What is the same.
+        reason: String,
+    },
+    /// The stream's ARN, which lease keys are made of, is none.
+    #[error("stream {stream}: {reason}; check what answers at the endpoint")]
+    NoArn {
+        /// The stream.
+        stream: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+struct Streamed(KeyForm);
+
+struct Written(KeyForm);
+
+impl std::fmt::Display for Streamed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self.0 {
+            KeyForm::Shard => "one stream (`stream`)",
+            KeyForm::MultiStream => "many streams (`streams`)",
+        })
+    }
+}
+
+impl std::fmt::Display for Written {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self.0 {
+            KeyForm::Shard => "`stream`",
+            KeyForm::MultiStream => "`streams`",
+        })
+    }
 }
 
 // === impl Error ===
@@ -121,12 +163,29 @@ impl Error {
     }
 }
 
+// === impl Parts ===
+
+impl Parts {
+    /// What is the same for every stream.
+    pub(crate) fn options(&self) -> &Options {
+        &self.inputs[0].options
+    }
+}
+
 // === impl Consumer ===
 
 impl Consumer {
     /// A consumer; does nothing before it is run.
+    ///
+    /// # Panics
+    /// If it has no stream, or several and keys that do not name them.
     pub fn new(parts: Parts) -> Self {
-        parts.status.add_consumer(&parts.options.processor);
+        assert!(!parts.inputs.is_empty(), "a consumer has a stream");
+        assert!(
+            parts.inputs.len() == 1 || parts.key_form == KeyForm::MultiStream,
+            "shards of streams have the same ids"
+        );
+        parts.status.add_consumer(&parts.options().processor);
         Self { parts }
     }
 
@@ -138,31 +197,34 @@ impl Consumer {
             () = drain.cancelled() => return Ok(()),
             prepared = prepare(&parts) => prepared?,
         };
-        let shards = Arc::new(StreamShards::new(
-            parts.kinesis.clone(),
-            Arc::clone(&parts.options.stream),
-            parts.options.start.clone(),
-        ));
+        let streams = Streams(prepared.into());
+        // Cancelled as well when a stream can no longer be consumed.
+        let stop = drain.child_token();
         let (coordinator, mut handle, mut events) = Coordinator::new(
             parts.lease_options.clone(),
             Arc::clone(&parts.store),
             Arc::clone(&parts.clock),
-            Arc::clone(&shards) as Arc<dyn shardmill_lease::ShardSource>,
+            Arc::new(streams.clone()),
             parts.lease_metrics.clone(),
             parts.seed,
         )?;
         let coordinator = coordinator.with_balance(Arc::clone(&parts.balance));
         let mut changes = handle.clone();
-        let trouble = Arc::new(Trouble::new(CHECKPOINT_PATIENCE));
-        let abort = CancellationToken::new();
+        let shared = Arc::new(Shared::new(Arc::clone(&parts), streams.clone()));
         let mut started = false;
+        let mut failed = None;
         let mut tasks = JoinSet::new();
-        let mut coordinating = tokio::spawn(coordinator.run(drain.clone()));
+        let mut watches = JoinSet::new();
+        for stream in streams.0.iter() {
+            watches.spawn(watch_over(Arc::clone(stream), Arc::clone(&parts), handle.clone()));
+        }
+        let mut coordinating = tokio::spawn(coordinator.run(stop.clone()));
         let mut time_left = std::pin::pin!(async {
-            drain.cancelled().await;
-            tokio::time::sleep(parts.options.shutdown_timeout).await;
+            stop.cancelled().await;
+            tokio::time::sleep(parts.options().shutdown_timeout).await;
         });
         // After that, whatever still waits for the store is left to the leases' expiry.
+        let abort = shared.abort.clone();
         let mut grace = std::pin::pin!(async {
             abort.cancelled().await;
             tokio::time::sleep(GRACE).await;
@@ -173,92 +235,64 @@ impl Consumer {
                 () = &mut grace => break None,
                 () = handle.leased(), if !started => {
                     started = true;
-                    parts.status.set_started(&parts.options.processor);
+                    parts.status.set_started(&parts.options().processor);
+                    tell_of_others(&parts, &handle);
                 }
-                () = changes.changed() => parts.status.set_unattended(&parts.options.processor, &changes.view()),
+                () = changes.changed() => parts.status.set_fleet(&parts.options().processor, &changes.view()),
                 Some(event) = events.recv() => {
                     if let Event::Held(lease) = event {
-                        tasks.spawn(run_shard(Arc::clone(&parts), Arc::clone(&shards), prepared.clone(), lease, Arc::clone(&trouble), abort.clone()));
+                        tasks.spawn(run_shard(Arc::clone(&shared), lease));
                     }
                 }
-                Some(ended) = tasks.join_next() => report(&parts.options, ended),
+                Some(ended) = tasks.join_next() => report(parts.options(), ended),
+                Some(ended) = watches.join_next() => match ended {
+                    Ok(error) => {
+                        failed = Some(error);
+                        stop.cancel();
+                    }
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                },
                 () = &mut time_left, if !abort.is_cancelled() => abort.cancel(),
             }
         };
         while let Some(ended) = tasks.join_next().await {
-            report(&parts.options, ended);
+            report(parts.options(), ended);
         }
+        let processor = &parts.options().processor;
         if tokio::time::timeout(GRACE, parts.guest.close()).await.is_err() {
-            tracing::warn!(processor = %parts.options.processor, "the guest's shutdown took too long and was ended");
+            tracing::warn!(%processor, "the guest's shutdown took too long and was ended");
         }
         match coordinated {
             None => {
                 coordinating.abort();
                 tracing::warn!(
-                    processor = %parts.options.processor,
+                    %processor,
                     "the store did not take every release in time; a successor must wait until those leases expire"
                 );
-                Ok(())
             }
-            Some(Ok(result)) => result.map_err(|error| Error::of(error, lease_table(&parts))),
+            Some(Ok(result)) => result.map_err(|error| Error::of(error, lease_table(&parts)))?,
             Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         }
+        failed.map_or(Ok(()), Err)
     }
 }
 
-/// Sees to it that the stream and the table are there and belong together.
-async fn prepare(parts: &Parts) -> Result<StreamInfo, Error> {
-    let stream = &parts.options.stream;
-    let info = parts.kinesis.wait_until_active(stream).await?;
-    // What passes is left to the coordinator, which lists the shards again and again.
-    if let Err(error) = parts.kinesis.list_shards(stream).await
-        && matches!(error.kind(), Kind::NotPermitted | Kind::Credentials)
-        && !error.is_transient()
-    {
-        return Err(error.into());
+/// Says, once, that the table has leases of streams that are not read.
+fn tell_of_others(parts: &Parts, handle: &Handle) {
+    let mut others: BTreeMap<String, usize> = BTreeMap::new();
+    for lease in handle.view().others.iter() {
+        *others.entry(lease.key.stream().map(|stream| stream.to_string()).unwrap_or_default()).or_default() += 1;
     }
-    let identity =
-        StreamIdentity { arn: info.arn.clone(), created_at: info.creation_time_ms, key_form: KeyForm::Shard };
-    let mut failures = 0u32;
-    let claim = loop {
-        let claimed = async {
-            parts.store.ensure().await?;
-            claim_stream(parts.store.as_ref(), stream, &identity).await
-        };
-        match claimed.await {
-            Ok(claim) => {
-                if failures > 0 {
-                    tracing::info!(processor = %parts.options.processor, "the lease table is reached");
-                }
-                break claim;
-            }
-            Err(error) if error.is_transient() => {
-                failures += 1;
-                if failures == 1 {
-                    tracing::warn!(
-                        processor = %parts.options.processor, error = with_causes(&error),
-                        "the lease table cannot be reached yet; trying on"
-                    );
-                }
-                tokio::time::sleep(parts.options.backoff.delay(failures, rand::random())).await;
-            }
-            Err(error) => return Err(error.into()),
-        }
-    };
-    match claim {
-        StreamClaim::Same => Ok(info),
-        StreamClaim::Different(stored) => Err(Error::OtherStream {
-            table: lease_table(parts).to_owned(),
-            stored_arn: stored.arn,
-            stored_created_at: stored.created_at,
-            arn: identity.arn,
-            created_at: identity.created_at,
-        }),
+    for (stream, leases) in others {
+        tracing::info!(
+            processor = %parts.options().processor, stream, leases,
+            "the lease table holds leases of a stream that is not in the list; they are left alone"
+        );
     }
 }
 
 /// The name of the lease table.
-fn lease_table(parts: &Parts) -> &str {
+pub(crate) fn lease_table(parts: &Parts) -> &str {
     let sidecar = parts.store.sidecar_table();
     sidecar.strip_suffix("-shardmill").unwrap_or(sidecar)
 }
@@ -271,127 +305,6 @@ fn report(options: &Options, ended: Result<(ShardId, Ended), tokio::task::JoinEr
         Err(error) => {
             // Its lease was dropped with it, so that the shard is taken up again.
             tracing::error!(processor = %options.processor, %error, "a shard's task broke down, please report it");
-        }
-    }
-}
-
-async fn run_shard(
-    parts: Arc<Parts>,
-    shards: Arc<StreamShards>,
-    info: StreamInfo,
-    lease: HeldLease,
-    trouble: Arc<Trouble<LeaseKey>>,
-    abort: CancellationToken,
-) -> (ShardId, Ended) {
-    let options = Arc::clone(&parts.options);
-    let shard = match lease.lease().key.shard_id() {
-        Ok(shard) => shard,
-        Err(error) => {
-            // Rows are checked when they are read; a key of another form belongs to another kind of table.
-            tracing::error!(processor = %options.processor, lease = %lease.lease().key, %error, "the lease names no shard");
-            let fence = lease.fence();
-            tokio::select! {
-                () = lease.draining() => {}
-                _ = fence.lost() => {}
-            }
-            return (unnamed(), Ended::Released);
-        }
-    };
-    let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
-    let _counted = Counted::new(parts.metrics.shards.get_or_create(&labels).clone());
-    let ended = match task(&parts, shards, &info, shard.clone(), Arc::new(lease), trouble, abort, labels).await {
-        Some(task) => task.run().await,
-        None => Ended::Lost,
-    };
-    (shard, ended)
-}
-
-/// One more in a gauge for as long as this lives, also if its task panics.
-struct Counted(prometheus_client::metrics::gauge::Gauge);
-
-impl Counted {
-    fn new(gauge: prometheus_client::metrics::gauge::Gauge) -> Self {
-        gauge.inc();
-        Self(gauge)
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.dec();
-    }
-}
-
-fn unnamed() -> ShardId {
-    ShardId::parse("unnamed").expect("letters are allowed")
-}
-
-/// Makes a shard's task. `None` when the lease was lost meanwhile.
-async fn task(
-    parts: &Parts,
-    shards: Arc<StreamShards>,
-    info: &StreamInfo,
-    shard: ShardId,
-    lease: Arc<HeldLease>,
-    trouble: Arc<Trouble<LeaseKey>>,
-    abort: CancellationToken,
-    labels: ConsumerLabels,
-) -> Option<ShardTask> {
-    let options = Arc::clone(&parts.options);
-    let held = lease.lease();
-    // A lease that is complete is never handed out.
-    let resume = resume(&held.checkpoint, held.start_at, &shard, &options.start, now_ms())?;
-    if let Some(at) = resume.remember {
-        remember_start(&lease, at).await?;
-    }
-    let seed = parts.seed
-        ^ held.epoch.get()
-        ^ u64::from(shard.as_str().bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte))));
-    let source =
-        Source { stream: Arc::clone(&options.stream), shard: shard.clone(), creation_time_ms: info.creation_time_ms };
-    let reader =
-        PollingReader::new(parts.kinesis.clone(), source, resume.from, &parts.polling, &parts.stream_metrics, seed);
-    let range = held.range.unwrap_or(HashKeyRange::ALL);
-    Some(ShardTask {
-        worker: parts.lease_options.worker.as_str().into(),
-        status: parts.status.add_shard(&options.processor, &shard),
-        feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
-        unpacker: Unpacker::new(resume.done, range, options.out_of_range),
-        reservations: Vec::new(),
-        closed: None,
-        millis_behind: None,
-        meter: Meter::new(tokio::time::Instant::now()),
-        checkpointer: Checkpointer::start(
-            Arc::clone(&lease),
-            options.checkpoint_interval,
-            trouble,
-            parts.metrics.clone(),
-            labels.clone(),
-        ),
-        guest: Arc::clone(&parts.guest),
-        destinations: parts.destinations.clone(),
-        directory: shards,
-        metrics: parts.metrics.clone(),
-        labels,
-        hooks_called: 0,
-        skip_told: None,
-        options,
-        shard,
-        lease,
-        abort,
-    })
-}
-
-/// Stores where the shard starts before the first read, or a restart would start later and skip records.
-async fn remember_start(lease: &HeldLease, at: u64) -> Option<()> {
-    loop {
-        match lease.set_start_at(at).await {
-            Ok(()) => return Some(()),
-            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(500)).await,
-            Err(error) => {
-                tracing::warn!(lease = %lease.lease().key, error = with_causes(&error), "where the shard starts could not be stored");
-                return None;
-            }
         }
     }
 }

@@ -7,16 +7,20 @@
 
 mod budget;
 mod checkpointer;
+mod claim;
 mod consumer;
 mod destination;
 mod feed;
 mod guest;
+mod input;
+mod input_reader;
 mod invariant;
 mod meter;
 mod metrics;
 mod options;
 mod progress;
 mod retry;
+mod shard_run;
 mod shard_source;
 mod shard_task;
 mod status;
@@ -25,6 +29,7 @@ pub use budget::{Budget, Reservation};
 pub use consumer::{Consumer, Error, Parts};
 pub use destination::{Destination, Destinations, SendError};
 pub use guest::{Guest, Hook};
+pub use input::Input;
 pub use invariant::Invariant;
 pub use metrics::Metrics;
 pub use options::{BatchOptions, Options};

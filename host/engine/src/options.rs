@@ -14,7 +14,7 @@ pub struct Options {
     pub application: Arc<str>,
     /// The processor's name.
     pub processor: Arc<str>,
-    /// The stream's name.
+    /// The stream, by its name or its ARN.
     pub stream: Arc<str>,
     /// Where to begin without a checkpoint.
     pub start: Start,

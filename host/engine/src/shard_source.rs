@@ -1,4 +1,4 @@
-//! Where leases come from: the stream's shards.
+//! Where leases come from: the shards of the consumer's streams.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,9 +8,10 @@ use async_trait::async_trait;
 use shardmill_lease::audit::ListedShard;
 use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey};
 use shardmill_record::{Checkpoint, ShardId};
-use shardmill_stream::lineage::{LeaseState, children_of, missing_leases};
-use shardmill_stream::start::Start;
-use shardmill_stream::{ChildShard, Kinesis};
+use shardmill_stream::lineage::{LeaseState, MissingLease, children_of, missing_leases};
+use shardmill_stream::{ChildShard, Kind};
+
+use crate::input::{Incarnation, Input, Stream};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -22,42 +23,97 @@ pub(crate) trait Directory: Send + Sync {
     async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, BoxError>;
 }
 
-/// The shards of one stream, asked of Kinesis.
+/// The streams of one consumer, asked of Kinesis.
 #[derive(Debug, Clone)]
-pub(crate) struct StreamShards {
-    kinesis: Kinesis,
-    stream: Arc<str>,
-    start: Start,
+pub(crate) struct Streams(pub(crate) Arc<[Arc<Stream>]>);
+
+/// The shards of a stream as it was when one of them was leased.
+#[derive(Debug)]
+pub(crate) struct Siblings {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) incarnation: Arc<Incarnation>,
 }
 
-// === impl StreamShards ===
+#[derive(Debug, thiserror::Error)]
+#[error("stream `{0}` is not there, or another one took its place")]
+struct Changed(Arc<str>);
 
-impl StreamShards {
-    pub(crate) fn new(kinesis: Kinesis, stream: Arc<str>, start: Start) -> Self {
-        Self { kinesis, stream, start }
+// === impl Streams ===
+
+impl Streams {
+    /// The stream of a lease, and what of it is read now; `None` if the lease is not to be run.
+    pub(crate) fn of(&self, lease: &LeaseKey) -> Option<(Arc<Stream>, Arc<Incarnation>)> {
+        self.0.iter().find_map(|stream| {
+            let incarnation = stream.incarnation().filter(|incarnation| incarnation.owns(lease))?;
+            Some((Arc::clone(stream), incarnation))
+        })
     }
 }
 
 #[async_trait]
-impl ShardSource for StreamShards {
+impl ShardSource for Streams {
+    /// A stream that cannot be listed does not keep the others' shards from being found.
     async fn survey(&self, leases: &[Lease]) -> Result<Survey, BoxError> {
-        let listing = self.kinesis.list_shards(&self.stream).await?;
+        let found = futures::future::join_all(self.0.iter().map(|stream| stream.survey(leases))).await;
+        let mut survey = Survey::default();
+        let mut failed = None;
+        for found in found {
+            match found {
+                Ok(Survey { missing, listed }) => {
+                    survey.missing.extend(missing);
+                    survey.listed.extend(listed);
+                }
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match failed {
+            Some(error) if survey.listed.is_empty() => Err(error),
+            _ => Ok(survey),
+        }
+    }
+
+    fn runs(&self, lease: &LeaseKey) -> bool {
+        self.of(lease).is_some()
+    }
+}
+
+impl Stream {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, BoxError> {
+        let Some(incarnation) = self.incarnation() else { return Ok(Survey::default()) };
+        let Input { options, kinesis, .. } = &self.input;
+        let listing = match kinesis.list_shards(&options.stream).await {
+            Ok(listing) => listing,
+            Err(error) => {
+                if error.kind() == Kind::NotFound {
+                    self.raise_alarm();
+                }
+                return Err(error.into());
+            }
+        };
+        // Asked after the listing: if the stream is the same now, the listing was of it. Leases of another one are not to
+        // be created among those of this one. What cannot be asked is not known, and the listing is most likely right.
+        if let Ok(info) = kinesis.describe(&options.stream).await
+            && !incarnation.is_same(&info)
+        {
+            self.raise_alarm();
+            return Err(Changed(Arc::clone(&options.stream)).into());
+        }
         let mut states = BTreeMap::new();
-        for lease in leases {
+        for lease in leases.iter().filter(|lease| incarnation.owns(&lease.key)) {
             states.insert(lease.key.shard_id()?, LeaseState::of(&lease.checkpoint, lease.start_at));
         }
-        let missing = missing_leases(&listing, &states, self.start.position, now_ms());
-        let to_lease = |missing: shardmill_stream::lineage::MissingLease| NewLease {
-            key: LeaseKey::of_shard(&missing.shard),
+        let missing = missing_leases(&listing, &states, options.start.position, now_ms());
+        let to_lease = |missing: MissingLease| NewLease {
+            key: incarnation.lease_key(&missing.shard),
             checkpoint: missing.checkpoint,
             start_at: missing.start_at,
             parents: missing.parents,
             range: Some(missing.range),
         };
         let listed = |shard: &shardmill_stream::Shard| ListedShard {
-            key: LeaseKey::of_shard(&shard.id),
+            key: incarnation.lease_key(&shard.id),
             is_open: shard.is_open(),
-            parents: shard.parents.iter().map(LeaseKey::of_shard).collect(),
+            parents: shard.parents.iter().map(|parent| incarnation.lease_key(parent)).collect(),
             range: shard.range,
         };
         let listed = listing.iter().map(listed).collect();
@@ -66,27 +122,33 @@ impl ShardSource for StreamShards {
 }
 
 #[async_trait]
-impl Directory for StreamShards {
+impl Directory for Siblings {
     async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, BoxError> {
+        let stream = self.stream.name();
         let children = match named {
             Some(named) => named.to_vec(),
             None => {
-                let listing = self.kinesis.list_shards(&self.stream).await?;
+                let listing = self.stream.input.kinesis.list_shards(stream).await?;
+                if self.stream.incarnation().as_ref() != Some(&self.incarnation) {
+                    return Err(Changed(Arc::clone(stream)).into());
+                }
                 children_of(shard, &listing).into_iter().map(shardmill_stream::Shard::as_child).collect()
             }
         };
-        Ok(children.into_iter().map(from_beginning).collect())
+        Ok(children.into_iter().map(|child| self.lease_of(child)).collect())
     }
 }
 
-/// A child is read from its beginning, so that nothing between it and its parents is skipped.
-fn from_beginning(child: ChildShard) -> NewLease {
-    NewLease {
-        key: LeaseKey::of_shard(&child.id),
-        checkpoint: Checkpoint::TrimHorizon,
-        start_at: None,
-        parents: child.parents,
-        range: Some(child.range),
+impl Siblings {
+    /// A child is read from its beginning, so that nothing between it and its parents is skipped.
+    fn lease_of(&self, child: ChildShard) -> NewLease {
+        NewLease {
+            key: self.incarnation.lease_key(&child.id),
+            checkpoint: Checkpoint::TrimHorizon,
+            start_at: None,
+            parents: child.parents,
+            range: Some(child.range),
+        }
     }
 }
 

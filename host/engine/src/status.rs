@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use shardmill_lease::LeaseKey;
 use shardmill_record::ShardId;
 
 /// What a shard's task is doing.
@@ -32,6 +33,10 @@ pub enum ShardState {
 /// One shard of a consumer.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct ShardStatus {
+    /// The stream that it belongs to.
+    pub stream: String,
+    /// Its id, which shards of other streams have as well.
+    pub shard: String,
     /// What its task is doing.
     #[serde(flatten)]
     pub state: ShardState,
@@ -48,9 +53,12 @@ pub struct ConsumerStatus {
     pub started: bool,
     /// Whether this worker leads the fleet: says who should have which lease.
     pub leads: bool,
-    /// Open shards of the stream that nobody reads, and why, as the worker sees it that leads; empty on the others.
+    /// Open shards of the streams that nobody reads, and why, as the worker sees it that leads; empty on the others.
     pub unattended: Vec<String>,
-    /// The shards whose leases this worker holds.
+    /// The streams that were read and are gone, each with what is known of it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub missing: BTreeMap<String, String>,
+    /// The shards whose leases this worker holds, by the leases' keys.
     pub shards: BTreeMap<String, ShardStatus>,
 }
 
@@ -65,7 +73,7 @@ pub struct Status {
 pub struct ShardEntry {
     status: Status,
     consumer: String,
-    shard: String,
+    key: String,
 }
 
 // === impl Status ===
@@ -84,7 +92,7 @@ impl Status {
     }
 
     /// Says what the lease room sees: whether this worker leads, and what nobody reads.
-    pub fn set_unattended(&self, name: &str, view: &shardmill_lease::View) {
+    pub fn set_fleet(&self, name: &str, view: &shardmill_lease::View) {
         self.with(|consumers| {
             let consumer = consumers.entry(name.to_owned()).or_default();
             consumer.leads = view.leads;
@@ -92,13 +100,31 @@ impl Status {
         });
     }
 
-    /// Adds a shard.
-    pub fn add_shard(&self, consumer: &str, shard: &ShardId) -> ShardEntry {
-        let initial = ShardStatus { state: ShardState::Starting, position: None, millis_behind_latest: None };
+    /// Says that a stream is gone, or why; with `None`, that it is there again.
+    pub fn set_missing(&self, consumer: &str, stream: &str, reason: Option<String>) {
         self.with(|consumers| {
-            consumers.entry(consumer.to_owned()).or_default().shards.insert(shard.to_string(), initial);
+            let missing = &mut consumers.entry(consumer.to_owned()).or_default().missing;
+            match reason {
+                Some(reason) => missing.insert(stream.to_owned(), reason),
+                None => missing.remove(stream),
+            }
         });
-        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), shard: shard.to_string() }
+    }
+
+    /// Adds a shard, which is known by its lease's key: shards of different streams have the same ids.
+    pub fn add_shard(&self, consumer: &str, stream: &str, shard: &ShardId, lease: &LeaseKey) -> ShardEntry {
+        let initial = ShardStatus {
+            stream: stream.to_owned(),
+            shard: shard.to_string(),
+            state: ShardState::Starting,
+            position: None,
+            millis_behind_latest: None,
+        };
+        let key = lease.to_string();
+        self.with(|consumers| {
+            consumers.entry(consumer.to_owned()).or_default().shards.insert(key.clone(), initial);
+        });
+        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), key }
     }
 
     /// Everything, as it is now.
@@ -113,6 +139,9 @@ impl Status {
             for (name, consumer) in consumers.iter() {
                 if !consumer.started {
                     reasons.push(format!("processor {name}: its stream and lease table have not been reached yet"));
+                }
+                for (stream, reason) in &consumer.missing {
+                    reasons.push(format!("processor {name}: stream {stream}: {reason}"));
                 }
             }
             for (name, consumer) in consumers.iter() {
@@ -137,9 +166,10 @@ impl Status {
 fn stopped(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
     let mut reasons = Vec::new();
     for (name, consumer) in consumers {
-        for (shard, status) in &consumer.shards {
+        for status in consumer.shards.values() {
             if let ShardState::Stopped { reason } = &status.state {
-                reasons.push(format!("processor {name}: shard {shard} is stopped: {reason}"));
+                let ShardStatus { stream, shard, .. } = status;
+                reasons.push(format!("processor {name}: shard {shard} of stream {stream} is stopped: {reason}"));
             }
         }
     }
@@ -166,7 +196,7 @@ impl ShardEntry {
 
     fn update(&self, change: impl FnOnce(&mut ShardStatus)) {
         self.status.with(|consumers| {
-            let shard = consumers.get_mut(&self.consumer).and_then(|consumer| consumer.shards.get_mut(&self.shard));
+            let shard = consumers.get_mut(&self.consumer).and_then(|consumer| consumer.shards.get_mut(&self.key));
             if let Some(status) = shard {
                 change(status);
             }
@@ -178,7 +208,7 @@ impl Drop for ShardEntry {
     fn drop(&mut self) {
         self.status.with(|consumers| {
             if let Some(consumer) = consumers.get_mut(&self.consumer) {
-                consumer.shards.remove(&self.shard);
+                consumer.shards.remove(&self.key);
             }
         });
     }

@@ -89,7 +89,7 @@ fn candidates(leases: &[Lease], listed: &[ListedShard]) -> Vec<(LeaseKey, Cleare
         let named = lease.children.iter().map(|child| lease.key.sibling(child));
         children.entry(lease.key.clone()).or_default().extend(named);
     }
-    let streams: HashSet<&str> = listed.iter().map(|shard| shard.key.stream()).collect();
+    let streams: HashSet<&str> = listed.iter().map(|shard| shard.key.prefix()).collect();
     let there: HashSet<&LeaseKey> = listed.iter().map(|shard| &shard.key).collect();
     let mut candidates = Vec::new();
     for lease in leases {
@@ -99,7 +99,7 @@ fn candidates(leases: &[Lease], listed: &[ListedShard]) -> Vec<(LeaseKey, Cleare
         let is_eldest = !lease.parent_keys().any(|parent| by_key.contains_key(&parent));
         if lease.is_complete() && is_followed && is_eldest {
             candidates.push((lease.key.clone(), Cleared::Complete));
-        } else if streams.contains(lease.key.stream()) && !there.contains(&lease.key) {
+        } else if streams.contains(lease.key.prefix()) && !there.contains(&lease.key) {
             candidates.push((lease.key.clone(), Cleared::Garbage));
         }
     }

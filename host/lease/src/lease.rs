@@ -1,7 +1,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use shardmill_record::{Checkpoint, HashKeyRange, InvalidShardId, ShardId};
+use shardmill_record::{Checkpoint, HashKeyRange, InvalidShardId, ShardId, StreamArn};
 
 /// The longest hash key that DynamoDB takes, in bytes.
 const MAX_KEY_BYTES: usize = 2048;
@@ -10,6 +10,11 @@ const MAX_KEY_BYTES: usize = 2048;
 /// `account:stream:creationEpoch:shardId`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseKey(Arc<str>);
+
+/// The stream's part of a key in the KCL's multi-stream form: `account:stream:creationEpoch`, the creation time in whole
+/// seconds since 1970. It does not name the region. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StreamKey(Arc<str>);
 
 /// Who holds a lease: one run of a worker, unless the platform promises that an id never runs twice at a time.
 /// Cheap to clone.
@@ -88,13 +93,23 @@ impl LeaseKey {
         Self(shard.as_str().into())
     }
 
+    /// The key of a shard's lease where the table belongs to many streams.
+    pub fn of_stream(stream: &StreamKey, shard: &ShardId) -> Self {
+        Self(format!("{stream}:{shard}").into())
+    }
+
+    /// The stream, if the key has the multi-stream form.
+    pub fn stream(&self) -> Option<StreamKey> {
+        self.split().0.strip_suffix(':').and_then(StreamKey::parse)
+    }
+
     /// The shard: what follows the last colon, or all of the key.
     pub fn shard_id(&self) -> Result<ShardId, InvalidShardId> {
         ShardId::parse(self.split().1)
     }
 
     /// What the keys of one stream's shards begin with: nothing where the table belongs to one stream.
-    pub fn stream(&self) -> &str {
+    pub fn prefix(&self) -> &str {
         self.split().0
     }
 
@@ -122,6 +137,41 @@ impl fmt::Display for LeaseKey {
 impl fmt::Debug for LeaseKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "LeaseKey({})", self.0)
+    }
+}
+
+// === impl StreamKey ===
+
+impl StreamKey {
+    /// The key of a stream that was created at this time, in milliseconds since 1970.
+    pub fn new(arn: &StreamArn, created_at: u64) -> Self {
+        Self(format!("{}:{}:{}", arn.account(), arn.name(), created_at / 1000).into())
+    }
+
+    /// Takes what the KCL does: digits, a name without colons, digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+        let mut parts = text.split(':');
+        let (account, name, epoch) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_key = is_number(account) && !name.is_empty() && is_number(epoch) && parts.next().is_none();
+        is_key.then(|| Self(text.into()))
+    }
+
+    /// The key as rows hold it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for StreamKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for StreamKey {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "StreamKey({})", self.0)
     }
 }
 
@@ -247,5 +297,19 @@ mod tests {
         }
         assert!(LeaseKey::parse("").is_err());
         assert!(WorkerId::parse(&"w".repeat(MAX_KEY_BYTES + 1)).is_err());
+    }
+
+    #[test]
+    fn a_key_in_the_multi_stream_form_is_the_kcls() {
+        let arn = StreamArn::parse("arn:aws:kinesis:eu-west-1:123456789012:stream/orders").unwrap();
+        let stream = StreamKey::new(&arn, 1_700_000_000_999);
+        let shard = ShardId::parse("shardId-000000000001").unwrap();
+        let key = LeaseKey::of_stream(&stream, &shard);
+        assert_eq!(key.as_str(), "123456789012:orders:1700000000:shardId-000000000001");
+        assert_eq!((key.stream(), key.shard_id().unwrap()), (Some(stream), shard.clone()));
+        assert_eq!(LeaseKey::of_shard(&shard).stream(), None);
+        for other in ["orders:shardId-1", "a:orders:1:s", "1:orders:x:s", "1::1:s", "1:a:b:1:s", ":::s"] {
+            assert_eq!(LeaseKey::parse(other).unwrap().stream(), None, "{other}");
+        }
     }
 }

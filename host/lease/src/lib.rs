@@ -29,7 +29,7 @@ pub use clock::{Clock, Moment, SystemClock, TokioClock};
 pub use coordinator::{Coordinator, Event, ForeignWorker, Handle, RunError, ShardSource, Survey, View};
 pub use fence::{Fence, Lost};
 pub use held::HeldLease;
-pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
+pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, StreamKey, WorkerId};
 pub use metrics::Metrics;
 pub use options::{Invalid as InvalidOptions, Options, Takeover};
 pub use twin::Twin;

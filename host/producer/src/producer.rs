@@ -6,7 +6,7 @@ use aws_smithy_types::Blob;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
 use shardmill_cause::find_cause;
-use shardmill_record::UserRecord;
+use shardmill_record::{StreamArn, UserRecord};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::answer::{self, Failure};
@@ -44,7 +44,8 @@ struct Answer {
 // === impl Producer ===
 
 impl Producer {
-    /// Takes the client's endpoint, credentials and connections. Its retries and timeouts are not used: an answer
+    /// `stream` is a name, or the ARN of a stream in the client's region. Takes the client's endpoint, credentials and
+    /// connections. Its retries and timeouts are not used: an answer
     /// that was lost must be seen here, because what is sent again may come twice. Nothing is called before the first
     /// record is sent. `seed` is for the jitter of the back-off.
     pub fn new(client: Client, stream: String, options: Options, metrics: Metrics, seed: u64) -> Self {
@@ -66,7 +67,7 @@ impl Producer {
         }
     }
 
-    /// The stream's name.
+    /// The stream's name or ARN, as it was given.
     pub fn stream(&self) -> &str {
         &self.stream
     }
@@ -166,7 +167,12 @@ impl Producer {
         }
         self.metrics.request(request);
         let started = Instant::now();
-        let put = self.client.put_records().stream_name(&self.stream).set_records(Some(entries));
+        let put = self.client.put_records().set_records(Some(entries));
+        let put = if StreamArn::is_meant(&self.stream) {
+            put.stream_arn(&self.stream)
+        } else {
+            put.stream_name(&self.stream)
+        };
         let answer = put.customize().interceptor(permit.clone()).send().await;
         self.metrics.answer(started.elapsed());
         if let Err(error) = &answer

@@ -5,7 +5,7 @@ use std::time::Duration;
 use aws_sdk_kinesis::Client;
 use aws_sdk_kinesis::operation::list_shards::ListShardsOutput;
 use aws_sdk_kinesis::types::{Shard, ShardFilter, ShardFilterType};
-use shardmill_record::{HashKeyRange, ShardId};
+use shardmill_record::{HashKeyRange, ShardId, StreamArn};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
@@ -95,7 +95,12 @@ impl ShardCache {
 
     async fn list(&self) -> Result<ShardMap, Failure> {
         let at_latest = ShardFilter::builder().r#type(ShardFilterType::AtLatest).build();
-        let first = self.client.list_shards().stream_name(&self.stream);
+        let first = self.client.list_shards();
+        let first = if StreamArn::is_meant(&self.stream) {
+            first.stream_arn(&self.stream)
+        } else {
+            first.stream_name(&self.stream)
+        };
         let filter = at_latest.map_err(|error| Failure::invalid_answer(error.to_string()))?;
         let mut page = first.shard_filter(filter).send().await.map_err(|error| Failure::of_call(&error))?;
         let mut seen = HashSet::new();

@@ -13,6 +13,7 @@ mod hash_key;
 mod page;
 mod sequence_number;
 mod shard_id;
+mod stream_arn;
 mod unpack;
 mod user_record;
 
@@ -22,5 +23,6 @@ pub use hash_key::{HashKey, HashKeyRange, InvalidHashKey};
 pub use page::{InvalidRecord, KinesisRecord, Page, PageBuilder, Span};
 pub use sequence_number::{InvalidSequenceNumber, Position, SequenceNumber, compare_digits};
 pub use shard_id::{InvalidShardId, ShardId};
+pub use stream_arn::{InvalidStreamArn, StreamArn};
 pub use unpack::{BatchLimits, OutOfRange, Unpacked, Unpacker};
 pub use user_record::UserRecord;

@@ -7,14 +7,16 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use shardmill_cause::{find_cause, with_causes};
-use shardmill_record::ShardId;
+use shardmill_record::{SequenceNumber, ShardId};
+
+use crate::start::write_time;
 
 /// What was asked of the service, for messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// The operation's name, for example `GetRecords`.
     pub operation: &'static str,
-    /// The stream's name.
+    /// The stream, as it was asked for.
     pub stream: Arc<str>,
     /// The shard, where the call is about one.
     pub shard: Option<ShardId>,
@@ -75,7 +77,7 @@ pub enum Error {
         "stream `{stream}` was deleted while it was read (shard {shard}): records that were not read are lost; remove it from the configuration, or create it again"
     )]
     StreamGone {
-        /// The stream's name.
+        /// The stream, as it was asked for.
         stream: Arc<str>,
         /// The shard that was read.
         shard: ShardId,
@@ -86,7 +88,7 @@ pub enum Error {
         "stream `{stream}` was deleted and created again (then {known} ms, now {found} ms since 1970; shard {shard}): its checkpoints mean nothing any more; start it under a new lease table, or delete its leases"
     )]
     StreamRecreated {
-        /// The stream's name.
+        /// The stream, as it was asked for.
         stream: Arc<str>,
         /// The shard that was read.
         shard: ShardId,
@@ -100,10 +102,25 @@ pub enum Error {
         "shard {shard} of stream `{stream}` is gone: it was closed, and its last records are older than the stream's retention; what was not read of it is lost"
     )]
     ShardGone {
-        /// The stream's name.
+        /// The stream, as it was asked for.
         stream: Arc<str>,
         /// The shard that was read.
         shard: ShardId,
+    },
+    /// The record of the checkpoint at which the shard was resumed is not there any more, and it is not to be passed over.
+    #[error(
+        "its checkpoint {checkpoint} in stream `{stream}` is out of retention: {}; records after it may be lost, and nothing was passed over: go on with `reset = \"earliest\"` or `\"latest\"`",
+        Oldest(first)
+    )]
+    OutOfRetention {
+        /// The stream, as it was asked for.
+        stream: Arc<str>,
+        /// The shard that was read.
+        shard: ShardId,
+        /// The checkpoint's record.
+        checkpoint: SequenceNumber,
+        /// The oldest record that there is, and when it arrived, in milliseconds since 1970; `None` if there is none.
+        first: Option<(SequenceNumber, u64)>,
     },
     /// The identity may not do this.
     #[error("{call} is not permitted: {reason}; grant kinesis:{} on the stream to this identity", call.operation)]
@@ -174,6 +191,8 @@ pub enum Kind {
     StreamRecreated,
     /// [`Error::ShardGone`]
     ShardGone,
+    /// [`Error::OutOfRetention`]
+    OutOfRetention,
     /// [`Error::NotPermitted`]
     NotPermitted,
     /// [`Error::Kms`]
@@ -187,6 +206,8 @@ pub enum Kind {
 }
 
 struct Place<'a>(&'a Option<String>);
+
+struct Oldest<'a>(&'a Option<(SequenceNumber, u64)>);
 
 fn advice(passing: bool) -> &'static str {
     if passing { "new ones are waited for" } else { "check them, the region and this machine's clock" }
@@ -222,6 +243,18 @@ impl fmt::Display for Place<'_> {
     }
 }
 
+impl fmt::Display for Oldest<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some((number, arrival)) => {
+                write!(formatter, "the oldest record is {number}, which arrived at ")?;
+                write_time(*arrival, formatter)
+            }
+            None => formatter.write_str("the shard holds no record"),
+        }
+    }
+}
+
 // === impl Kind ===
 
 impl Kind {
@@ -236,6 +269,7 @@ impl Kind {
             Self::StreamGone => "stream-gone",
             Self::StreamRecreated => "stream-recreated",
             Self::ShardGone => "shard-gone",
+            Self::OutOfRetention => "out-of-retention",
             Self::NotPermitted => "not-permitted",
             Self::Kms => "kms",
             Self::Credentials => "credentials",
@@ -260,6 +294,7 @@ impl Error {
             | Self::StreamGone { .. }
             | Self::StreamRecreated { .. }
             | Self::ShardGone { .. }
+            | Self::OutOfRetention { .. }
             | Self::NotPermitted { .. }
             | Self::Kms { .. }
             | Self::Credentials { passing: false, .. }
@@ -279,6 +314,7 @@ impl Error {
             Self::StreamGone { .. } => Kind::StreamGone,
             Self::StreamRecreated { .. } => Kind::StreamRecreated,
             Self::ShardGone { .. } => Kind::ShardGone,
+            Self::OutOfRetention { .. } => Kind::OutOfRetention,
             Self::NotPermitted { .. } => Kind::NotPermitted,
             Self::Kms { .. } => Kind::Kms,
             Self::Credentials { .. } => Kind::Credentials,

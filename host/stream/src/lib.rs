@@ -2,7 +2,7 @@
 //!
 //! [`Kinesis`] asks the service about a stream and its shards. [`lineage`] decides which shards need a lease and when
 //! a child may be read, [`start`] where a shard's reading begins. A [`Reader`] brings one shard's pages in order;
-//! [`PollingReader`] does it by GetRecords. Everything that decides is a pure function over plain data; the service
+//! [`PollingReader`] does it by GetRecords. [`retention`] tells whether a checkpoint can still be read. Everything that decides is a pure function over plain data; the service
 //! is asked in `service` and `polling` only.
 
 mod error;
@@ -10,6 +10,7 @@ pub mod lineage;
 mod metrics;
 pub mod polling;
 mod reader;
+pub mod retention;
 mod service;
 mod shard;
 pub mod start;

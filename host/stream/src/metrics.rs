@@ -6,6 +6,7 @@ use prometheus_client::registry::{Registry, Unit};
 use shardmill_record::ShardId;
 
 use crate::error::Kind;
+use crate::retention::Left;
 
 /// What readers did. Counters are kept by stream, because shards come and go; only the lag is kept by shard. Each by
 /// processor too: two of them on one stream are two readers of each shard.
@@ -20,6 +21,15 @@ pub struct Metrics {
     expired_iterators: Family<StreamLabels, Counter>,
     errors: Family<ErrorLabels, Counter>,
     millis_behind_latest: Family<ShardLabels, Gauge>,
+    gaps: Family<GapLabels, Counter>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct GapLabels {
+    processor: String,
+    stream: String,
+    /// What the shard held.
+    left: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -86,7 +96,18 @@ impl Metrics {
             "How far the last page was behind the shard's tip, in milliseconds",
             metrics.millis_behind_latest.clone(),
         );
+        registry.register(
+            "shardmill_stream_gaps",
+            "Shards that were resumed at a checkpoint whose record is out of the stream's retention, by what was left",
+            metrics.gaps.clone(),
+        );
         metrics
+    }
+
+    /// Counts a shard whose checkpoint is out of retention.
+    pub fn gap(&self, stream: &str, left: Left) {
+        let (processor, stream) = (self.processor.clone(), stream.to_owned());
+        self.gaps.get_or_create(&GapLabels { processor, stream, left: left.as_str() }).inc();
     }
 
     /// The same metrics, for the readers of this processor.

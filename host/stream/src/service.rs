@@ -9,7 +9,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
-use shardmill_record::{HashKeyRange, SequenceNumber, ShardId};
+use shardmill_record::{HashKeyRange, SequenceNumber, ShardId, StreamArn};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
@@ -31,10 +31,27 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Asks Kinesis about streams and shards. Cheap to clone.
+///
+/// A stream is named by its name, in the client's account and region, or by its ARN, which must be of the client's region
+/// and may be of another account. Which of the two is what calls send, and what messages and metrics call it.
 #[derive(Debug, Clone)]
 pub struct Kinesis {
     client: Client,
     call_timeout: Duration,
+}
+
+/// What a call names a stream by.
+enum Named<'a> {
+    Name(&'a str),
+    Arn(&'a str),
+}
+
+// === impl Named ===
+
+impl<'a> Named<'a> {
+    fn of(stream: &'a str) -> Self {
+        if StreamArn::is_meant(stream) { Self::Arn(stream) } else { Self::Name(stream) }
+    }
 }
 
 // === impl Kinesis ===
@@ -54,7 +71,12 @@ impl Kinesis {
     /// What the stream is like now.
     pub async fn describe(&self, stream: &str) -> Result<StreamInfo, Error> {
         let call = Call::stream("DescribeStreamSummary", stream);
-        let request = self.client.describe_stream_summary().stream_name(stream).send();
+        let request = self.client.describe_stream_summary();
+        let request = match Named::of(stream) {
+            Named::Name(name) => request.stream_name(name),
+            Named::Arn(arn) => request.stream_arn(arn),
+        };
+        let request = request.send();
         let answer = self.ask(&call, request).await?;
         let missing = || Error::InvalidAnswer { call: call.clone(), reason: "there is no description in it".into() };
         stream_info(&call, &answer.stream_description_summary.ok_or_else(missing)?)
@@ -123,9 +145,11 @@ impl Kinesis {
         let mut fruitless = 0;
         loop {
             let request = self.client.list_shards().max_results(SHARDS_PER_ANSWER);
-            let request = match token.take() {
-                Some(token) => request.next_token(token),
-                None => request.stream_name(stream),
+            // A token names the stream by itself, and goes with no other name of it.
+            let request = match (token.take(), Named::of(stream)) {
+                (Some(token), _) => request.next_token(token),
+                (None, Named::Name(name)) => request.stream_name(name),
+                (None, Named::Arn(arn)) => request.stream_arn(arn),
             };
             let answer = self.ask(&call, request.send()).await?;
             let seen_before = seen.len();
@@ -157,7 +181,11 @@ impl Kinesis {
         use types::ShardIteratorType as Type;
 
         let call = Call::shard("GetShardIterator", stream, shard);
-        let request = self.client.get_shard_iterator().stream_name(&**stream).shard_id(shard.as_str());
+        let request = self.client.get_shard_iterator().shard_id(shard.as_str());
+        let request = match Named::of(stream) {
+            Named::Name(name) => request.stream_name(name),
+            Named::Arn(arn) => request.stream_arn(arn),
+        };
         let request = match from {
             ReadFrom::TrimHorizon => request.shard_iterator_type(Type::TrimHorizon),
             ReadFrom::AtTimestamp(milliseconds) => {
@@ -190,6 +218,11 @@ impl Kinesis {
     ) -> Result<Decoded, Error> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.client.get_records().shard_iterator(iterator).limit(limit);
+        // The iterator says what is read; the ARN, that another account's policy lets it be read.
+        let request = match Named::of(&call.stream) {
+            Named::Name(_) => request,
+            Named::Arn(arn) => request.stream_arn(arn),
+        };
         let format = match decoder {
             Decoder::Sdk => None,
             Decoder::Json => Some(Format::Json),

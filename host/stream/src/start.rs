@@ -206,7 +206,7 @@ impl fmt::Display for ReadFrom {
     }
 }
 
-fn write_time(milliseconds: u64, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn write_time(milliseconds: u64, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
     let time = i64::try_from(milliseconds).ok().map(DateTime::from_millis);
     match time.and_then(|time| time.fmt(Format::DateTime).ok()) {
         Some(text) => formatter.write_str(&text),

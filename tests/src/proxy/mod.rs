@@ -73,6 +73,12 @@ impl Proxy {
         self.shared.untold()
     }
 
+    /// Reads that Kinesis itself has refused because a shard's limit was used up. An AWS SDK repeats them, so that nobody
+    /// else may see them.
+    pub fn throttled_reads(&self) -> u64 {
+        self.shared.throttled_reads()
+    }
+
     /// Remembers from now on what is written.
     pub fn keep_writes(&self) {
         self.shared.journal.keep();

@@ -26,6 +26,7 @@ pub(super) struct Shared {
     iterators: Mutex<Iterators>,
     pub(super) journal: Journal,
     untold: AtomicU64,
+    throttled_reads: AtomicU64,
 }
 
 /// What the service said.
@@ -51,6 +52,7 @@ impl Shared {
             iterators: Mutex::default(),
             journal: Journal::default(),
             untold: AtomicU64::new(0),
+            throttled_reads: AtomicU64::new(0),
         }
     }
 
@@ -67,6 +69,11 @@ impl Shared {
     /// Kinesis records that were stored and whose answer the worker did not get.
     pub(super) fn untold(&self) -> u64 {
         self.untold.load(SeqCst)
+    }
+
+    /// Reads that the service refused because a shard's limit was used up.
+    pub(super) fn throttled_reads(&self) -> u64 {
+        self.throttled_reads.load(SeqCst)
     }
 
     fn parse(&self, request: &Request) -> Option<Call> {
@@ -101,6 +108,12 @@ impl Shared {
         }
         answer.body = response.bytes().await.ok()?.into();
         self.journal.note(link, call, carried, &answer);
+        if call.operation == "GetRecords"
+            && answer.status == 400
+            && String::from_utf8_lossy(&answer.body).contains("ProvisionedThroughputExceededException")
+        {
+            self.throttled_reads.fetch_add(1, SeqCst);
+        }
         if answer.status == 200 {
             self.iterators.lock().unwrap_or_else(PoisonError::into_inner).learn(call, &answer.body);
         }

@@ -12,7 +12,7 @@ use aws_sdk_kinesis::types::{Shard, StreamStatus};
 use aws_smithy_http_client::tls;
 use aws_smithy_types::retry::RetryConfig;
 use aws_smithy_types::timeout::TimeoutConfig;
-use shardmill_record::{HashKey, HashKeyRange};
+use shardmill_record::{HashKey, HashKeyRange, SequenceNumber};
 use tempfile::TempDir;
 
 use crate::process::Process;
@@ -126,6 +126,39 @@ impl Services {
         let listed = self.kinesis.list_shards().stream_name(stream).send().await.expect("a listing of shards");
         assert!(listed.next_token().is_none(), "a test's stream has few shards");
         listed.shards().to_vec()
+    }
+
+    /// Trims a shard of the built-in services as if the retention of what stands before a record were over; without one,
+    /// of all that it holds. How many records went.
+    pub async fn trim(&self, stream: &str, shard: &str, before: Option<&SequenceNumber>) -> u64 {
+        let mut input = serde_json::json!({ "StreamName": stream, "ShardId": shard });
+        if let Some(before) = before {
+            input["SequenceNumber"] = before.as_str().into();
+        }
+        let request = reqwest::Client::new()
+            .post(&self.environment["AWS_ENDPOINT_URL_KINESIS"])
+            .header("x-amz-target", "Shardmill.TrimShard")
+            .header("content-type", "application/x-amz-json-1.1")
+            .body(input.to_string());
+        let answer = request.send().await.expect("an answer").text().await.expect("a body");
+        let answer: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        answer["TrimmedRecords"].as_u64().unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    /// The ARN of a stream.
+    pub async fn arn(&self, stream: &str) -> String {
+        let described = self.kinesis.describe_stream_summary().stream_name(stream).send().await;
+        described.expect("a description").stream_description_summary.expect("a summary").stream_arn
+    }
+
+    /// Deletes a stream and waits until it is gone.
+    pub async fn delete_stream(&self, name: &str) {
+        self.kinesis.delete_stream().stream_name(name).send().await.expect("a stream to delete");
+        eventually(Duration::from_secs(20), "the stream's end", async || {
+            let described = self.kinesis.describe_stream_summary().stream_name(name).send().await;
+            described.is_err_and(|error| error.into_service_error().is_resource_not_found_exception()).then_some(())
+        })
+        .await;
     }
 
     async fn until_active(&self, stream: &str) {

@@ -86,7 +86,7 @@ impl Run {
         let reader = FakeReader { pages: pages.into_iter().collect(), ends };
         let task = ShardTask {
             worker: "w1".into(),
-            status: status.add_shard("p", &shard(SHARD)),
+            status: status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD))),
             feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
             unpacker: Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver),
             reservations: Vec::new(),

@@ -124,6 +124,8 @@ struct Acquired {
 pub struct View {
     /// All leases as of the last scan of this worker, if it scans: only the fleet's leader and its deputy do.
     pub leases: Arc<[Lease]>,
+    /// Those that are left alone, because [`ShardSource::runs`] says so.
+    pub others: Arc<[Lease]>,
     /// What the last audit of the stream's hash keys found, if this worker leads.
     pub audit: Arc<Audit>,
     /// Whether this worker leads the fleet.
@@ -335,7 +337,8 @@ impl Coordinator {
         let has_room = self.options.max_leases_per_worker.is_none_or(|max| wanted < max);
         // An old handle that the user has not dropped yet still runs the shard's task.
         let is_busy = self.held.contains_key(&order.key) || self.acquiring.values().any(|key| *key == order.key);
-        if is_busy || !has_room || self.barred.contains_key(&order.key) || self.leaving.is_cancelled() {
+        let is_run = self.source.runs(&order.key);
+        if is_busy || !has_room || !is_run || self.barred.contains_key(&order.key) || self.leaving.is_cancelled() {
             return;
         }
         // A lease that the user has no room to receive is left to others.

@@ -142,7 +142,7 @@ impl Coordinator {
         let mut orders = Vec::new();
         let mut again_soon = false;
         let plan = if self.is_scan_due() {
-            let scan = scan(&self.surroundings).await?;
+            let scan = scan(&self.surroundings, &*self.source).await?;
             self.rounds.scanned = Some(scan.now);
             let assignments = self.look_through(&scan);
             let plan = if self.is_leader() {
@@ -182,7 +182,7 @@ impl Coordinator {
     /// Makes sure that no other system works on the table, before anything is written. Returns whether that is known: a
     /// holder that is none of the fleet's has the expiry to show that it lives, and its leases cannot be taken before.
     async fn vet(&mut self) -> Result<bool, RunError> {
-        let scan = scan(&self.surroundings).await?;
+        let scan = scan(&self.surroundings, &*self.source).await?;
         self.scanner.observe(&scan, &self.options);
         let now = scan.now;
         match self.scanner.stranger(&scan) {
@@ -209,6 +209,10 @@ impl Coordinator {
                 self.start_acquiring(order);
             }
         }
+        self.view.send_modify(|view| {
+            view.leases = scan.listing.leases.into();
+            view.others = scan.others.into();
+        });
         Ok(true)
     }
 
@@ -343,6 +347,7 @@ impl Coordinator {
         self.view.send_modify(|view| {
             view.is_ready |= !leases.is_empty();
             view.leases = leases;
+            view.others = scan.others.into();
             view.audit = audit;
             view.leads = leads;
         });

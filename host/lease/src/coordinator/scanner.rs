@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::ShardSource;
 use crate::audit::{Hole, ListedShard, audit};
 use crate::balance::{Assigned, Balance, Member, Place, Seat, View, Why};
 use crate::fleet::{self, FLEET, Plan, Planned, Pulse, WorkerRow};
@@ -52,6 +53,8 @@ pub(super) struct Scanner {
 #[derive(Debug)]
 pub(super) struct Scan {
     pub(super) listing: Listing,
+    /// Leases that are left alone.
+    pub(super) others: Vec<Lease>,
     pub(super) documents: BTreeMap<String, Document>,
     pub(super) now: Moment,
     pub(super) took: Duration,
@@ -86,13 +89,17 @@ enum Parents {
 }
 
 /// Reads both tables.
-pub(super) async fn scan(surroundings: &Surroundings) -> Result<Scan, Error> {
+/// Leases that are not run are left out: nothing of this consumer is about them.
+pub(super) async fn scan(surroundings: &Surroundings, source: &dyn ShardSource) -> Result<Scan, Error> {
     let sent = surroundings.clock.now();
     let both = async { tokio::try_join!(surroundings.store.list(), surroundings.store.documents(FLEET)) };
     let hangs = |elapsed| Error::Unavailable { table: "of leases".to_owned(), source: Box::new(elapsed) };
-    let (listing, documents) = timeout(SCAN_TIMEOUT, both).await.map_err(hangs)??;
+    let (mut listing, documents) = timeout(SCAN_TIMEOUT, both).await.map_err(hangs)??;
+    listing.invalid.retain(|row| source.runs(&row.key));
+    let (leases, others) = listing.leases.into_iter().partition(|lease| source.runs(&lease.key));
+    let listing = Listing { leases, ..listing };
     let now = surroundings.clock.now();
-    Ok(Scan { listing, documents, now, took: now.saturating_since(sent) })
+    Ok(Scan { listing, others, documents, now, took: now.saturating_since(sent) })
 }
 
 // === impl Scanner ===

@@ -21,6 +21,12 @@ pub trait ShardSource: Send + Sync + 'static {
     /// Looks at the stream, and compares it with the leases that are there. Asked at the start, now and then, and after a
     /// lease is complete.
     async fn survey(&self, leases: &[Lease]) -> Result<Survey, store::Source>;
+
+    /// Whether a lease is to be run. One that is not is left alone: it belongs to a stream that this consumer does not
+    /// read, or that is gone.
+    fn runs(&self, _lease: &LeaseKey) -> bool {
+        true
+    }
 }
 
 /// What a stream looks like beside its leases.

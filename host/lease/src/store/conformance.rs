@@ -177,10 +177,22 @@ async fn check_documents(store: &dyn Store) {
 async fn check_stream_identity(store: &dyn Store) {
     let arn = "arn:aws:kinesis:us-east-1:123456789012:stream/orders".to_owned();
     let identity = StreamIdentity { arn, created_at: 1_700_000_000_000, key_form: KeyForm::Shard };
-    let claim =
-        |identity: StreamIdentity| async move { claim_stream(store, "orders", &identity).await.expect("claimed") };
+    let claim = |identity: StreamIdentity| async move { claim_stream(store, &identity).await.expect("claimed") };
     assert_eq!(claim(identity.clone()).await, StreamClaim::Same);
     assert_eq!(claim(identity.clone()).await, StreamClaim::Same);
-    let recreated = StreamIdentity { created_at: 1_800_000_000_000, ..identity.clone() };
-    assert_eq!(claim(recreated).await, StreamClaim::Different(identity));
+    let later = StreamIdentity { created_at: 1_800_000_000_000, ..identity.clone() };
+    assert_eq!(claim(later).await, StreamClaim::Earlier(identity.clone()));
+    let earlier = StreamIdentity { created_at: 1_600_000_000_000, ..identity.clone() };
+    assert_eq!(claim(earlier).await, StreamClaim::Later(identity.clone()));
+    for arn in [
+        "arn:aws:kinesis:eu-west-1:123456789012:stream/orders",
+        "arn:aws:kinesis:us-east-1:210987654321:stream/orders",
+        "arn:aws:kinesis:us-east-1:123456789012:stream/returns",
+    ] {
+        let other = StreamIdentity { arn: arn.to_owned(), ..identity.clone() };
+        assert_eq!(claim(other).await, StreamClaim::OtherStream(identity.clone()), "{arn}");
+        let of_many = StreamIdentity { arn: arn.to_owned(), key_form: KeyForm::MultiStream, ..identity.clone() };
+        assert_eq!(claim(of_many).await, StreamClaim::OtherForm(KeyForm::Shard), "{arn}");
+    }
+    assert_eq!(store.documents("stream/").await.expect("read").len(), 1, "what is refused leaves nothing behind");
 }

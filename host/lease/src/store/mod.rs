@@ -9,13 +9,15 @@ pub mod dynamodb;
 mod error;
 pub mod memory;
 mod sidecar;
+mod stream_claim;
 
 use std::fmt;
 
 use async_trait::async_trait;
 
 pub use error::{Error, Source};
-pub use sidecar::{Document, KeyForm, Sidecar, StreamClaim, StreamIdentity, claim_stream};
+pub use sidecar::{Document, Sidecar};
+pub use stream_claim::{KeyForm, StreamClaim, StreamIdentity, claim_stream, retire_leases};
 
 use crate::change::Change;
 use crate::{Lease, LeaseKey, NewLease};

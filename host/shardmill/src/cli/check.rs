@@ -25,7 +25,7 @@ pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
             .collect();
         described.push(json!({
             "processor": processor.name,
-            "stream": processor.stream.name,
+            "streams": processor.streams.iter().map(|stream| &stream.id).collect::<Vec<_>>(),
             "lease-table": processor.lease_table,
             "plugin": processor.plugin.display().to_string(),
             "module": modules.get(&processor.name).map(super::inspect::describe),
@@ -40,7 +40,9 @@ pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
     for processor in &described {
         let text = |key: &str| processor[key].as_str().unwrap_or_default().to_owned();
         output::line(format_args!("\nprocessor {}", text("processor")));
-        output::line(format_args!("  reads       {}", text("stream")));
+        for stream in processor["streams"].as_array().into_iter().flatten() {
+            output::line(format_args!("  reads       {}", stream.as_str().unwrap_or_default()));
+        }
         output::line(format_args!("  lease table {}", text("lease-table")));
         let module = &processor["module"];
         output::line(format_args!(

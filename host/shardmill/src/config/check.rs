@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use shardmill_record::StreamArn;
+
 use super::units::{Count, Size, Time};
 
 /// A mistake and the key that it is about.
@@ -73,6 +75,16 @@ pub(super) fn stream_name(path: &[&str], name: &str) -> Checked<()> {
     Ok(())
 }
 
+/// An ARN of a stream.
+pub(super) fn stream_arn(path: &[&str], text: &str) -> Checked<StreamArn> {
+    StreamArn::parse(text).or_else(|error| wrong(path, shown(&error.to_string())))
+}
+
+/// A stream's name, or its ARN.
+pub(super) fn stream_id(path: &[&str], text: &str) -> Checked<()> {
+    if StreamArn::is_meant(text) { stream_arn(path, text).map(drop) } else { stream_name(path, text) }
+}
+
 /// The rule of the DynamoDB API: 3 to 255 characters, ten of which the sidecar table's suffix takes.
 pub(super) fn table_name(path: &[&str], name: &str) -> Checked<()> {
     if !is_name(name, 3, 245) {
@@ -114,7 +126,7 @@ fn is_name(text: &str, shortest: usize, longest: usize) -> bool {
 }
 
 /// A text as a message can hold it.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     const LONGEST: usize = 300;
     let escaped = text.chars().take(LONGEST).flat_map(|character| {
         // Only what would break the line: letters of all languages stay.

@@ -9,6 +9,7 @@ use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
 use shardmill_stream::StartPosition;
 use shardmill_stream::polling::Decoder;
+use shardmill_stream::retention::Reset;
 use shardmill_stream::start::ShardStart;
 
 use super::{Balance, LogFormat};
@@ -126,10 +127,12 @@ macro_rules! section {
 
 section!(StreamSettings, Stream {
     name: Option<String>,
+    arn: Option<String>,
     #[serde(default)]
     start_shards: BTreeMap<String, ShardStart>,
 } {
     start: StartPosition,
+    reset: Reset,
     idle: Time,
     reads_per_second: Count,
     bytes_per_second: Size,
@@ -137,7 +140,8 @@ section!(StreamSettings, Stream {
 });
 
 section!(ProcessorSettings, Processor {
-    stream: String,
+    stream: Option<String>,
+    streams: Option<Vec<String>>,
     plugin: PathBuf,
     lease_table: Option<String>,
     #[serde(default)]
@@ -154,6 +158,13 @@ section!(ProcessorSettings, Processor {
 });
 
 section!(OutputSettings, Output { stream: String } { ordering: Ordering, aggregate: bool });
+
+impl Processor {
+    /// The streams that it reads, as they are written.
+    pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
+        self.stream.iter().chain(self.streams.iter().flatten()).map(String::as_str)
+    }
+}
 
 // Tables inside a section are replaced key by key too: `over` puts one over another.
 macro_rules! table {

@@ -19,10 +19,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
 use shardmill_stream::polling::Decoder;
+use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
 
 pub use load::{Error, load, parse};
@@ -145,8 +147,10 @@ pub enum Balance {
 pub struct Processor {
     /// Its name in the configuration.
     pub name: String,
-    /// The stream that it reads.
-    pub stream: Stream,
+    /// The streams that it reads, one or more.
+    pub streams: Vec<Stream>,
+    /// How the keys of its lease table are made.
+    pub key_form: KeyForm,
     /// The component.
     pub plugin: PathBuf,
     /// What the guest gets as its configuration: an object.
@@ -172,10 +176,12 @@ pub struct Processor {
 /// A stream that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stream {
-    /// Its name in Kinesis.
-    pub name: String,
+    /// What calls, messages and metrics name it by: its name in Kinesis, or its ARN where the configuration has that.
+    pub id: String,
     /// Where a consumer begins that has no checkpoint.
     pub start: Start,
+    /// What to do where a checkpoint fell out of the stream's retention.
+    pub reset: Reset,
     /// How long a reader waits before it asks again at the tip of a shard.
     pub idle: Duration,
     /// How many reads a second are made of one shard.
@@ -237,10 +243,31 @@ pub struct Grants {
 /// Where outputs go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// The stream's name in Kinesis.
+    /// The stream's name in Kinesis, or its ARN.
     pub stream: String,
     /// Whether records of one key stay in order.
     pub ordering: Ordering,
     /// Whether records are put together as the KPL does.
     pub aggregate: bool,
+}
+
+// === impl Config ===
+
+impl Config {
+    /// All streams that are read or written, by their names or ARNs; some twice.
+    pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
+        self.processors.values().flat_map(|processor| {
+            let outputs = processor.outputs.values().map(|output| output.stream.as_str());
+            processor.stream_ids().chain(outputs)
+        })
+    }
+}
+
+// === impl Processor ===
+
+impl Processor {
+    /// The streams that it reads, by their names or ARNs.
+    pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
+        self.streams.iter().map(|stream| stream.id.as_str())
+    }
 }

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use shardmill_lease::WorkerId;
+use shardmill_lease::store::KeyForm;
 use shardmill_record::ShardId;
 use shardmill_stream::StartPosition;
 use shardmill_stream::start::{ShardStart, Start};
 use tracing_subscriber::EnvFilter;
 
 use super::check::{
-    self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, stream_name, table_name, time, wrong,
+    self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, stream_arn, stream_id, stream_name,
+    table_name, time, wrong,
 };
 use super::file::{self, CacheDir, File};
 use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Retry, Stream};
@@ -213,15 +215,11 @@ fn processor(
     let lease_table = own.lease_table.clone().unwrap_or_else(|| format!("{}-{processor}", file.application));
     table_name(&at("lease-table"), &lease_table)?;
     let config = serde_json::to_value(&own.config).or_else(|error| wrong(&at("config"), error.to_string()))?;
+    let (inputs, key_form) = inputs(file, streams, processor, own)?;
     Ok(Processor {
         name: processor.to_owned(),
-        stream: match streams.get(own.stream.as_str()) {
-            Some(defined) => defined.clone(),
-            None => {
-                stream_name(&at("stream"), &own.stream)?;
-                stream(file, &own.stream, &file::Stream::default())?
-            }
-        },
+        streams: inputs,
+        key_form,
         plugin: folder.join(&own.plugin),
         config,
         lease_table,
@@ -240,6 +238,49 @@ fn processor(
     })
 }
 
+/// The streams that a processor reads. One in `stream` or a list in `streams`, also of one, decides how lease keys are made.
+fn inputs(
+    file: &File,
+    streams: &BTreeMap<&str, Stream>,
+    processor: &str,
+    own: &file::Processor,
+) -> Checked<(Vec<Stream>, KeyForm)> {
+    let at = |key| ["processors", processor, key];
+    let (key, key_form) = match (&own.stream, &own.streams) {
+        (Some(_), None) => ("stream", KeyForm::Shard),
+        (None, Some(list)) if list.is_empty() => {
+            return helped(wrong(&at("streams"), "it names no stream"), "a list such as [\"orders\", \"returns\"]");
+        }
+        (None, Some(_)) => ("streams", KeyForm::MultiStream),
+        (Some(_), Some(_)) => {
+            let both = wrong(&at("streams"), "there is `stream` already");
+            return helped(
+                both,
+                "`stream` for a consumer of one stream, or `streams` for one of many: the lease table is another",
+            );
+        }
+        (None, None) => {
+            let neither = wrong(&["processors", processor], "no stream is named");
+            return helped(neither, "set `stream`, or `streams` to a list");
+        }
+    };
+    let mut inputs: Vec<Stream> = Vec::new();
+    for named in own.inputs() {
+        let input = match streams.get(named) {
+            Some(defined) => defined.clone(),
+            None => {
+                stream_id(&at(key), named)?;
+                stream(file, named, &file::Stream::default())?
+            }
+        };
+        if inputs.iter().any(|other| other.id == input.id) {
+            return wrong(&at(key), format!("`{}` is named twice", input.id));
+        }
+        inputs.push(input);
+    }
+    Ok((inputs, key_form))
+}
+
 fn outputs(
     file: &File,
     streams: &BTreeMap<&str, Stream>,
@@ -250,11 +291,11 @@ fn outputs(
     for (output, section) in &own.outputs {
         name(&["processors", processor, "outputs", output], output)?;
         let settings = section.settings(&file.defaults.output);
-        // An output may use the name that a stream has in this file, or Kinesis' own.
+        // An output may use the name that a stream has in this file, or Kinesis' own, or its ARN.
         let stream = match streams.get(section.stream.as_str()) {
-            Some(defined) => defined.name.clone(),
+            Some(defined) => defined.id.clone(),
             None => {
-                stream_name(&["processors", processor, "outputs", output, "stream"], &section.stream)?;
+                stream_id(&["processors", processor, "outputs", output, "stream"], &section.stream)?;
                 section.stream.clone()
             }
         };
@@ -265,20 +306,34 @@ fn outputs(
 }
 
 fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {
-    match &section.name {
-        Some(kinesis_name) => {
+    let id = match (&section.name, &section.arn) {
+        (None, None) => {
+            stream_id(&["streams", name], name)?;
+            name
+        }
+        (Some(kinesis_name), None) => {
             line(&["streams", name], name)?;
             stream_name(&["streams", name, "name"], kinesis_name)?;
+            kinesis_name
         }
-        None => stream_name(&["streams", name], name)?,
-    }
+        (kinesis_name, Some(text)) => {
+            line(&["streams", name], name)?;
+            let arn = stream_arn(&["streams", name, "arn"], text)?;
+            if let Some(other) = kinesis_name.as_ref().filter(|other| *other != arn.name()) {
+                let message = format!("it is the ARN of `{}`, while `name` is `{}`", arn.name(), check::shown(other));
+                return helped(wrong(&["streams", name, "arn"], message), "leave `name` out: it follows from the ARN");
+            }
+            text
+        }
+    };
     let settings = section.settings(&file.defaults.stream);
     Ok(Stream {
-        name: section.name.clone().unwrap_or_else(|| name.to_owned()),
+        id: id.to_owned(),
         start: Start {
             position: settings.start.unwrap_or(StartPosition::TrimHorizon),
             shards: start_shards(name, section)?,
         },
+        reset: settings.reset.unwrap_or_default(),
         idle: time(
             &["streams", name, "idle"],
             settings.idle,

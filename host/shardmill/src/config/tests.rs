@@ -37,7 +37,7 @@ fn what_is_not_said_has_its_default() {
     let processor = &config.processors["p"];
     assert_eq!(processor.lease_table, "app-p");
     assert_eq!(processor.plugin, Path::new("folder/p.wasm"));
-    assert_eq!(processor.stream.start.position, StartPosition::TrimHorizon);
+    assert_eq!(processor.streams[0].start.position, StartPosition::TrimHorizon);
     assert_eq!((processor.batch.records, processor.retry.attempts), (500, 10));
     assert_eq!(config.admin.listen.unwrap().to_string(), "127.0.0.1:9465");
     assert_eq!(config.leases.expiry, Duration::from_secs(10));
@@ -78,12 +78,59 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
     let (p, q) = (&config.processors["p"], &config.processors["q"]);
     assert_eq!((p.batch.records, p.batch.wait), (9, Duration::from_secs(2)));
     assert_eq!(q.batch.records, 7);
-    assert_eq!(p.stream.name, "in-production");
-    assert_eq!(p.stream.start.position, StartPosition::AtTimestamp(1_790_000_000_000));
-    assert_eq!(q.stream.start.position, StartPosition::Latest);
-    assert_eq!((p.stream.decoder, q.stream.decoder), (Decoder::Cbor, Decoder::Sdk));
+    assert_eq!(p.streams[0].id, "in-production");
+    assert_eq!(p.streams[0].start.position, StartPosition::AtTimestamp(1_790_000_000_000));
+    assert_eq!(q.streams[0].start.position, StartPosition::Latest);
+    assert_eq!((p.streams[0].decoder, q.streams[0].decoder), (Decoder::Cbor, Decoder::Sdk));
     assert_eq!((p.outputs["a"].ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
     assert_eq!((p.outputs["b"].ordering, p.outputs["b"].aggregate), (Ordering::Key, false));
+}
+
+const ARN: &str = "arn:aws-us-gov:kinesis:us-gov-west-1:123456789012:stream/orders";
+
+#[test]
+fn a_stream_is_named_by_its_arn_wherever_it_is_named() {
+    let config = good(&format!(
+        r#"
+        application = "app"
+        [streams.orders]
+        arn = "{ARN}"
+        idle = "2s"
+        [streams.same]
+        name = "orders"
+        arn = "{ARN}"
+        [processors.p]
+        stream = "orders"
+        plugin = "p.wasm"
+        [processors.p.outputs.a]
+        stream = "same"
+        [processors.p.outputs.b]
+        stream = "{ARN}"
+        [processors.q]
+        stream = "{ARN}"
+        plugin = "p.wasm"
+        "#
+    ));
+    let (p, q) = (&config.processors["p"], &config.processors["q"]);
+    assert_eq!((p.streams[0].id.as_str(), p.streams[0].idle), (ARN, Duration::from_secs(2)));
+    assert_eq!((p.outputs["a"].stream.as_str(), p.outputs["b"].stream.as_str()), (ARN, ARN));
+    assert_eq!((q.streams[0].id.as_str(), q.key_form), (ARN, KeyForm::Shard));
+}
+
+#[test]
+fn a_list_of_streams_makes_a_consumer_of_many_also_if_it_names_one() {
+    let config = |streams: &str| {
+        good(&format!(
+            "application = \"app\"\n[streams.a]\nstart = \"latest\"\n[processors.p]\nstreams = {streams}\nplugin = \"p.wasm\"\n"
+        ))
+    };
+    let many = config(&format!(r#"["a", "b", "{ARN}"]"#));
+    let ids: Vec<&str> = many.processors["p"].streams.iter().map(|stream| stream.id.as_str()).collect();
+    assert_eq!((ids, many.processors["p"].key_form), (vec!["a", "b", ARN], KeyForm::MultiStream));
+    let starts: Vec<_> = many.processors["p"].streams.iter().map(|stream| stream.start.position).collect();
+    assert_eq!(starts[..2], [StartPosition::Latest, StartPosition::TrimHorizon]);
+    assert_eq!(config(r#"["a"]"#).processors["p"].key_form, KeyForm::MultiStream);
+    assert_eq!(good(MINIMAL).processors["p"].key_form, KeyForm::Shard);
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
     let used: BTreeSet<&str> = processors
         .flat_map(|processor| {
             let outputs = processor.outputs.values().map(|output| output.stream.as_str());
-            outputs.chain([processor.stream.as_str()])
+            outputs.chain(processor.inputs())
         })
         .collect();
     let is_unused = |name: &&String| !used.contains(name.as_str());
@@ -52,7 +52,7 @@ pub(super) fn loops(config: &Config) -> Vec<Warning> {
             // A loop of three is found three times.
             if way.is_empty() || told.insert(members) {
                 let message = match way.as_slice() {
-                    [] => "it goes to the stream that the processor reads".to_owned(),
+                    [] => "it goes to a stream that the processor reads".to_owned(),
                     way => {
                         let stream = &target.stream;
                         format!("it goes to `{stream}`, and comes back by way of `{}`", way.join("`, `"))
@@ -72,10 +72,10 @@ fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec
     let mut next = vec![from];
     while let Some(stream) = next.pop() {
         let way = ways[stream].clone();
-        if stream == to.stream.name {
+        if reads(to, stream) {
             return Some(way);
         }
-        for (name, processor) in config.processors.iter().filter(|(_, processor)| processor.stream.name == stream) {
+        for (name, processor) in config.processors.iter().filter(|(_, processor)| reads(processor, stream)) {
             for output in processor.outputs.values() {
                 if !ways.contains_key(output.stream.as_str()) {
                     ways.insert(&output.stream, way.iter().copied().chain([name.as_str()]).collect());
@@ -85,4 +85,8 @@ fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec
         }
     }
     None
+}
+
+fn reads(processor: &Processor, stream: &str) -> bool {
+    processor.streams.iter().any(|input| input.id == stream)
 }

@@ -155,7 +155,9 @@ fn configuration(arguments: &Arguments) -> Result<Config, Failure> {
         processor.plugin = plugin;
         processor.config["minutes"] = arguments.minutes.into();
         // The reader is at the tip for a moment only.
-        processor.stream.idle = Duration::from_millis(200);
+        for stream in &mut processor.streams {
+            stream.idle = Duration::from_millis(200);
+        }
     }
     Ok(config)
 }

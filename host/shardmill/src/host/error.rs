@@ -107,6 +107,8 @@ impl Error {
                     _other => Class::Running,
                 },
                 shardmill_engine::Error::OtherStream { .. }
+                | shardmill_engine::Error::OtherForm { .. }
+                | shardmill_engine::Error::SameStreams { .. }
                 | shardmill_engine::Error::Twin(_)
                 | shardmill_engine::Error::Foreign { .. } => Class::Configuration,
                 _other => Class::Running,

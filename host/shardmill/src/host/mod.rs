@@ -14,7 +14,7 @@ use shardmill_engine::{Budget, Consumer, Parts, Status};
 use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
-use shardmill_stream::Kinesis;
+use shardmill_stream::polling::ReadLimits;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -95,14 +95,15 @@ impl Builder {
         if sdk.region().is_none() {
             return Err(Error::NoRegion);
         }
-        let clients = Clients::new(&sdk, &config.aws);
+        let clients = Clients::new(&sdk, &config.aws).for_streams(config.stream_ids(), &sdk, &config.aws);
+        let read_limits = ReadLimits::default();
         let status = Status::default();
         let budget = Budget::new(config.memory).shown_in(&metrics.engine);
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut consumers = Vec::new();
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
-                processor = processor.name, stream = processor.stream.name, lease_table = processor.lease_table,
+                processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "), lease_table = processor.lease_table,
                 plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
                 "processor loaded"
             );
@@ -112,11 +113,11 @@ impl Builder {
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
             drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);
             let parts = Parts {
-                options: Arc::new(parts::engine_options(&config, processor)),
+                inputs: parts::inputs(&config, processor, &clients),
+                key_form: processor.key_form,
                 lease_options: parts::lease_options(&config, processor, joined, &digest),
                 balance: parts::balance(&config),
-                polling: parts::polling(&processor.stream),
-                kinesis: Kinesis::new(clients.kinesis.clone()),
+                read_limits: read_limits.clone(),
                 store: Arc::new(DynamoDb::new(
                     clients.dynamodb.clone(),
                     &processor.lease_table,

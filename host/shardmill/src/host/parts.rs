@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations};
+use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations, Input};
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
 use shardmill_producer::Producer;
 use shardmill_record::BatchLimits;
-use shardmill_stream::polling;
+use shardmill_stream::{Kinesis, polling};
 
 use super::Error;
 use crate::aws::Clients;
@@ -110,7 +110,7 @@ pub(super) fn does_not_start(processor: &config::Processor, source: shardmill_pl
     Error::StartPlugin { processor: processor.name.clone(), path: processor.plugin.clone(), source }
 }
 
-pub(super) fn polling(stream: &config::Stream) -> polling::Options {
+fn polling(stream: &config::Stream) -> polling::Options {
     polling::Options {
         idle_ms: u64::try_from(stream.idle.as_millis()).unwrap_or(u64::MAX),
         reads_per_second: stream.reads_per_second,
@@ -141,12 +141,27 @@ fn generation(processor: &config::Processor, module: &str) -> u64 {
     hasher.finish() >> 11
 }
 
-pub(super) fn engine_options(config: &Config, processor: &config::Processor) -> shardmill_engine::Options {
+/// The streams that a processor reads, each with its region's client.
+pub(super) fn inputs(config: &Config, processor: &config::Processor, clients: &Clients) -> Vec<Input> {
+    let input = |stream: &config::Stream| Input {
+        options: Arc::new(engine_options(config, processor, stream)),
+        kinesis: Kinesis::new(clients.kinesis_of(&stream.id).clone()),
+        polling: polling(stream),
+        reset: stream.reset,
+    };
+    processor.streams.iter().map(input).collect()
+}
+
+fn engine_options(
+    config: &Config,
+    processor: &config::Processor,
+    stream: &config::Stream,
+) -> shardmill_engine::Options {
     shardmill_engine::Options {
         application: config.application.as_str().into(),
         processor: processor.name.as_str().into(),
-        stream: processor.stream.name.as_str().into(),
-        start: processor.stream.start.clone(),
+        stream: stream.id.as_str().into(),
+        start: stream.start.clone(),
         batch: BatchOptions {
             limits: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
             wait: processor.batch.wait,
@@ -205,8 +220,13 @@ pub(super) fn destinations(
             aggregate: output.aggregate,
             ..shardmill_producer::Options::default()
         };
-        let producer =
-            Producer::new(clients.producer.clone(), output.stream.clone(), options, metrics.clone(), rand::random());
+        let producer = Producer::new(
+            clients.producer_of(&output.stream).clone(),
+            output.stream.clone(),
+            options,
+            metrics.clone(),
+            rand::random(),
+        );
         by_name.insert(name.clone(), Arc::new(StreamDestination::new(name.clone(), producer)));
     }
     Destinations::new(by_name)

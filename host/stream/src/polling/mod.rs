@@ -7,6 +7,7 @@
 pub(crate) mod decode;
 mod options;
 mod state;
+mod turns;
 pub(crate) mod wire;
 
 use std::sync::Arc;
@@ -21,6 +22,8 @@ use tracing::{debug, info, warn};
 pub use self::decode::Decoded;
 pub use self::options::{Decoder, Error as OptionsError, Options};
 use self::state::{Answer, Failure, Look, State, Step};
+use self::turns::Place;
+pub use self::turns::ReadLimits;
 use crate::error::{Call, Error};
 use crate::metrics::ShardMetrics;
 use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus};
@@ -36,7 +39,7 @@ const THROTTLES_TO_TELL: u32 = 10;
 /// The shard that a reader reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    /// The stream's name.
+    /// The stream, by its name or its ARN.
     pub stream: Arc<str>,
     /// The shard.
     pub shard: ShardId,
@@ -53,6 +56,8 @@ pub struct PollingReader {
     read: Call,
     decoder: Decoder,
     state: State,
+    /// Its place among the process' readers of the shard, if it shares the shard's limits.
+    place: Option<Place>,
     metrics: ShardMetrics,
     jitter: SmallRng,
     /// Whether the log tells of the present trouble.
@@ -82,12 +87,22 @@ impl PollingReader {
             read: Call::shard("GetRecords", &source.stream, &source.shard),
             decoder: options.decoder,
             state: State::new(options.clone(), from, Instant::now()),
+            place: None,
             metrics: metrics.of_shard(&source.stream, &source.shard),
             jitter: SmallRng::seed_from_u64(seed),
             told: false,
             kinesis,
             source,
         }
+    }
+
+    /// Shares the shard's limits with the other readers of it that have the same `limits`, each with its fair part where
+    /// several are behind. Streams are told apart by their ARN.
+    #[must_use]
+    pub fn sharing(self, limits: &ReadLimits, stream_arn: &str, options: &Options) -> Self {
+        let (reads, bytes) = (options.reads_per_second, options.bytes_per_second);
+        let place = limits.join(stream_arn, self.source.shard.as_str(), reads, bytes, Instant::now());
+        Self { place: Some(place), ..self }
     }
 
     async fn take_iterator(&mut self) -> Result<(), Error> {
@@ -110,6 +125,9 @@ impl PollingReader {
         let records = decoded.page.len();
         let now = Instant::now();
         let end = decoded.next_iterator.is_none();
+        if let Some(place) = &self.place {
+            place.spent(decoded.bytes, now);
+        }
         let past_trouble = self.state.answered(
             now,
             Answer {
@@ -207,6 +225,14 @@ impl PollingReader {
         }
     }
 
+    /// When to ask again whether it is this reader's turn; `None` if it is.
+    fn turn(&self) -> Option<Instant> {
+        if self.state.has_ended() {
+            return None;
+        }
+        self.place.as_ref().and_then(|place| place.ask(Instant::now()))
+    }
+
     fn ended(&self) -> ReadPage {
         ReadPage {
             page: shardmill_record::Page::default(),
@@ -224,7 +250,10 @@ impl Reader for PollingReader {
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             match self.state.look(Instant::now()) {
-                Look::Ready => return Ok(()),
+                Look::Ready => match self.turn() {
+                    None => return Ok(()),
+                    Some(later) => sleep_until(later).await,
+                },
                 Look::Wait(until) => sleep_until(until).await,
                 Look::NoIterator => self.take_iterator().await?,
             }
@@ -232,7 +261,12 @@ impl Reader for PollingReader {
     }
 
     async fn read(&mut self, demand: Demand) -> Result<Option<ReadPage>, Error> {
-        if self.state.look(Instant::now()) != Look::Ready {
+        let now = Instant::now();
+        if self.state.look(now) != Look::Ready {
+            return Ok(None);
+        }
+        // It may have passed while memory was waited for.
+        if !self.state.has_ended() && self.place.as_ref().is_some_and(|place| !place.take(now)) {
             return Ok(None);
         }
         match self.state.step(Instant::now(), demand) {

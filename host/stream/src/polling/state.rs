@@ -112,6 +112,10 @@ impl State {
         &self.from
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble
     }

@@ -67,6 +67,10 @@ pub(super) fn create(lease: &NewLease) -> Item {
     let mut put = |name: &str, value: AttributeValue| item.insert(name.to_owned(), value);
     put(schema::LEASE_KEY, AttributeValue::S(lease.key.as_str().to_owned()));
     put(schema::ENTITY_TYPE, AttributeValue::S(schema::ENTITY_TYPE_LEASE.to_owned()));
+    if let (Some(stream), Ok(shard)) = (lease.key.stream(), lease.key.shard_id()) {
+        put(schema::STREAM_NAME, AttributeValue::S(stream.as_str().to_owned()));
+        put(schema::SHARD_ID, AttributeValue::S(shard.as_str().to_owned()));
+    }
     put(schema::LEASE_COUNTER, n(lease.counter));
     put(schema::LEASE_EPOCH, n(lease.epoch.get()));
     put(schema::CHECKPOINT, AttributeValue::S(lease.checkpoint.as_str().to_owned()));
@@ -228,6 +232,23 @@ mod tests {
         for row in [&leader[..], &version, &worker] {
             assert_eq!(read(&item(row)), Ok(None), "{row:?}");
         }
+    }
+
+    #[test]
+    fn a_row_says_its_stream_and_its_shard_where_the_kcl_would() {
+        let new = |key: &str| NewLease {
+            key: LeaseKey::parse(key).unwrap(),
+            checkpoint: Checkpoint::TrimHorizon,
+            start_at: None,
+            parents: Vec::new(),
+            range: None,
+        };
+        let row = create(&new("123456789012:orders:1700000000:shardId-000000000003"));
+        assert_eq!(row["streamName"], s("123456789012:orders:1700000000"));
+        assert_eq!(row["shardId"], s("shardId-000000000003"));
+        assert_eq!(read(&row).unwrap().unwrap().key.as_str(), "123456789012:orders:1700000000:shardId-000000000003");
+        let row = create(&new("shardId-000000000003"));
+        assert!(!row.contains_key("streamName") && !row.contains_key("shardId"));
     }
 
     #[test]

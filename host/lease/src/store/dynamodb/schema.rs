@@ -17,6 +17,9 @@ pub(super) const PARENTS: &str = "parentShardId";
 pub(super) const CHILDREN: &str = "childShardIds";
 pub(super) const STARTING_HASH_KEY: &str = "startingHashKey";
 pub(super) const ENDING_HASH_KEY: &str = "endingHashKey";
+/// `account:stream:creationEpoch`, and the shard beside it: where the table belongs to many streams.
+pub(super) const STREAM_NAME: &str = "streamName";
+pub(super) const SHARD_ID: &str = "shardId";
 /// What kind of row this is; missing means a lease.
 pub(super) const ENTITY_TYPE: &str = "entityType";
 pub(super) const ENTITY_TYPE_LEASE: &str = "LEASE";

@@ -12,6 +12,7 @@
 //! | ListShards | paging broken, `ShardFilter` ignored | [`list_shards`] |
 //! | positions `AT_TIMESTAMP` | everything, when no record is younger | [`position`] |
 //! | calls with `StreamARN` | several refuse it | [`stream_arn`] |
+//! | trimming a shard at once | as AWS, none | [`trim`] |
 //! | PutRecord(s) at once | readers pass records, or everything stands still | [`Backend::records`] |
 //!
 //! Left as they are: arrival times are whole seconds (so `MillisBehindLatest` can be up to 1 s high, and a position
@@ -26,6 +27,7 @@ mod position;
 mod read_limits;
 mod stream_arn;
 mod subscribe;
+mod trim;
 
 use std::sync::Arc;
 
@@ -117,6 +119,7 @@ async fn answer_json(
                 return response;
             }
         }
+        Some("TrimShard") if json => return trim::answer(&backend, &body).await,
         Some("SubscribeToShard") if !json => {
             let message = "the local Kinesis answers SubscribeToShard in the JSON protocol only";
             return error(StatusCode::BAD_REQUEST, "InvalidArgumentException", message);
