@@ -1,11 +1,12 @@
 //! Several workers of one application, as operators deploy them.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use shardmill_tests::{
     Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, assert_says, leases,
 };
+use tokio::time::Instant;
 
 const SHARDS: usize = 6;
 const LIMIT: Duration = Duration::from_secs(60);
@@ -134,9 +135,7 @@ async fn shards_that_nobody_reads_are_named_until_there_is_a_worker_for_them() {
     assert!(unattended.len() == 2 && unattended.values().all(|count| *count == 1), "{unattended:?}");
     assert_eq!(small.metric("shardmill_lease_unattended_shards", "").await as usize, 2);
     let mut other = Worker::start_ready(&services, &config).await;
-    small
-        .until("readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(()))
-        .await;
+    small.until("readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(())).await;
     assert_eq!(small.logged("INFO", "every shard has a worker again").len(), 1);
     small.stop().await;
     other.stop().await;
@@ -166,7 +165,9 @@ async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole_and_in_
     assert_each_once(&output, 0..all);
     assert_order_of_keys(&output);
     let shards = services.shards("input").await;
-    let open = shards.iter().filter(|shard| shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_none()));
+    let open = shards
+        .iter()
+        .filter(|shard| shard.sequence_number_range().is_some_and(|range| range.ending_sequence_number().is_none()));
     assert_eq!(open.count(), 3);
 }
 

@@ -104,7 +104,12 @@ pub fn audit(
         let mut answerable = Vec::new();
         let mut visited = HashSet::new();
         trace(&shard.key, &by_key, &shards, unreadable, &mut visited, &mut answerable);
-        let hole = |lease: &LeaseKey, reason| Hole { shard: shard.key.clone(), range: shard.range, lease: lease.clone(), reason };
+        let hole = |lease: &LeaseKey, reason| Hole {
+            shard: shard.key.clone(),
+            range: shard.range,
+            lease: lease.clone(),
+            reason,
+        };
         if answerable.is_empty() {
             holes.push(hole(&shard.key, Reason::NoLease));
         }
@@ -200,7 +205,8 @@ mod tests {
 
     #[test]
     fn every_open_shard_needs_a_lease_with_a_holder_that_renews_it() {
-        let listed = [shard(0, true, &[]), shard(1, true, &[]), shard(2, true, &[]), shard(3, true, &[]), shard(99, true, &[])];
+        let listed =
+            [shard(0, true, &[]), shard(1, true, &[]), shard(2, true, &[]), shard(3, true, &[]), shard(99, true, &[])];
         let leases = [lease(0, Some("alive"), false), lease(1, None, false), lease(2, Some("dead"), false)];
         let dead = Reason::Expired { holder: WorkerId::parse("dead").unwrap() };
         let expected = [(1, 1, Reason::Unowned), (2, 2, dead), (3, 3, Reason::NoLease), (99, 99, Reason::Unreadable)];

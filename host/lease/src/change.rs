@@ -109,7 +109,8 @@ impl Change {
             Self::Renew
             | Self::Measure { .. }
             | Self::Checkpoint { .. }
-            | Self::SetStart { .. } | Self::AddChildren { .. } => Guard::Writer,
+            | Self::SetStart { .. }
+            | Self::AddChildren { .. } => Guard::Writer,
             Self::HandOff { .. } => Guard::OwnersAlone,
             Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
         }

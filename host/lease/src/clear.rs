@@ -55,7 +55,13 @@ impl Cleared {
 
 impl Clearing {
     /// What is due at `now`. `listed`: the shards of the streams that could be listed, if any.
-    pub fn due(&mut self, now: Moment, delays: Delays, leases: &[Lease], listed: &[ListedShard]) -> Vec<(LeaseKey, Cleared)> {
+    pub fn due(
+        &mut self,
+        now: Moment,
+        delays: Delays,
+        leases: &[Lease],
+        listed: &[ListedShard],
+    ) -> Vec<(LeaseKey, Cleared)> {
         let candidates = candidates(leases, listed);
         let before = std::mem::take(&mut self.since);
         let mut due = Vec::new();

@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn a_row_that_was_there_before_the_first_look_has_less_time_to_prove_that_its_worker_lives() {
         let mut pulse = Pulse::default();
-        let is_alive = |pulse: &Pulse, key, now| pulse.is_alive(key, at(now), Duration::from_secs(10), Duration::from_secs(4));
+        let is_alive =
+            |pulse: &Pulse, key, now| pulse.is_alive(key, at(now), Duration::from_secs(10), Duration::from_secs(4));
         pulse.observe(at(0), [("old", 7)].into_iter());
         pulse.observe(at(2), [("old", 7), ("new", 1)].into_iter());
         assert!(is_alive(&pulse, "old", 5) && !is_alive(&pulse, "old", 6));

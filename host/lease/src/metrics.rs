@@ -129,7 +129,11 @@ impl Metrics {
         registry.register("shardmill_lease_lost", "Leases lost against this worker's will", metrics.lost.clone());
         registry.register("shardmill_lease_released", "Leases released", metrics.released.clone());
         registry.register("shardmill_lease_completed", "Leases whose shard was finished", metrics.completed.clone());
-        registry.register("shardmill_lease_cleared", "Leases deleted that had served their time", metrics.cleared.clone());
+        registry.register(
+            "shardmill_lease_cleared",
+            "Leases deleted that had served their time",
+            metrics.cleared.clone(),
+        );
         registry.register("shardmill_lease_writes", "Writes to leases, by change and result", metrics.writes.clone());
         registry.register("shardmill_lease_scans", "Scans of the lease table", metrics.scans.clone());
         registry.register("shardmill_lease_scan_errors", "Scans that failed", metrics.scan_errors.clone());

@@ -33,7 +33,8 @@ impl Observer {
         for lease in leases {
             let first_round = self.seen.get(&lease.key).map_or(self.round, |seen| seen.first_round);
             let unchanged_since = self.seen.get(&lease.key).filter(|seen| seen.is(lease)).map(|seen| seen.since);
-            let has_moved = self.seen.get(&lease.key).is_some_and(|seen| seen.has_moved || seen.counter != lease.counter);
+            let has_moved =
+                self.seen.get(&lease.key).is_some_and(|seen| seen.has_moved || seen.counter != lease.counter);
             let seen = Seen {
                 counter: lease.counter,
                 owner: lease.owner.clone(),

@@ -85,7 +85,10 @@ mod tests {
         let replaced = |second| if second < 10 { vec![member(0, 0, false)] } else { vec![member(1, 0, false)] };
         let fleets: Vec<_> = (0..60).map(|second| (second, replaced(second))).collect();
         let settled_at = settled(&fleets);
-        assert!(settled_at.iter().all(|second| *second < 10 || *second >= 40) && settled_at.contains(&40), "{settled_at:?}");
+        assert!(
+            settled_at.iter().all(|second| *second < 10 || *second >= 40) && settled_at.contains(&40),
+            "{settled_at:?}"
+        );
         let mixed: Vec<_> = (0..60).map(|second| (second, vec![member(0, 0, false), member(1, 1, false)])).collect();
         assert_eq!(settled(&mixed)[0], 30);
     }

@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn of_two_exactly_one_stops_the_younger_or_where_ids_run_once_the_older() {
         for runs_once in [false, true] {
-            for (older, younger) in [(row("a", 1), row("b", 2)), (row("b", 1), row("a", 2)), (row("a", 1), row("b", 1))] {
+            for (older, younger) in [(row("a", 1), row("b", 2)), (row("b", 1), row("a", 2)), (row("a", 1), row("b", 1))]
+            {
                 let [older, younger] = [older, younger].map(|row| WorkerRow { runs_once, ..row });
                 let sees = |own: &WorkerRow, other: &WorkerRow| verdicts(own, &vec![Some(other.clone()); 40]);
                 let (first, second) = (sees(&older, &younger), sees(&younger, &older));

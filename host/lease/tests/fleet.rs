@@ -3,8 +3,8 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use shardmill_lease::audit::Reason;
@@ -76,7 +76,9 @@ async fn stop(app: App) {
 
 #[tokio::test(start_paused = true)]
 async fn leases_get_even_from_every_start_and_then_nothing_moves() {
-    for (shards, workers, even) in [(10, 3, vec![3, 3, 4]), (7, 7, vec![1; 7]), (3, 5, vec![1; 3]), (1, 4, vec![1]), (40, 1, vec![40])] {
+    for (shards, workers, even) in
+        [(10, 3, vec![3, 3, 4]), (7, 7, vec![1; 7]), (3, 5, vec![1; 3]), (1, 4, vec![1]), (40, 1, vec![40])]
+    {
         let mut fleet = Fleet::new(shards);
         let mut apps = vec![fleet.start()];
         fleet.until_held(&[shards], SETTLED).await;
@@ -300,7 +302,8 @@ async fn a_holder_that_dies_during_a_hand_off_is_waited_for_no_longer_than_the_e
 
 /// A row that another system holds.
 fn foreign(table: &Memory, index: usize) {
-    let row = change::apply(&table.row(&key(index)).unwrap(), &Change::Take { worker: WorkerId::parse("kcl").unwrap() });
+    let row =
+        change::apply(&table.row(&key(index)).unwrap(), &Change::Take { worker: WorkerId::parse("kcl").unwrap() });
     table.put_row(row.unwrap());
 }
 

@@ -68,7 +68,8 @@ impl Bill {
             .filter(|name| !matches!(**name, "scan" | "get" | "document read" | "documents scanned"))
             .map(|name| count(name))
             .sum();
-        let reads = count("scan") * scan + count("documents scanned") * scan_documents + count("get") + count("document read");
+        let reads =
+            count("scan") * scan + count("documents scanned") * scan_documents + count("get") + count("document read");
         Self { reads, writes }
     }
 
@@ -113,7 +114,11 @@ impl Fleet {
             if self.seen.held_count() == shards && most - least <= 1 {
                 return started.elapsed();
             }
-            assert!(started.elapsed() < limit, "{least} to {most} leases a worker, {} held, after {limit:?}", self.seen.held_count());
+            assert!(
+                started.elapsed() < limit,
+                "{least} to {most} leases a worker, {} held, after {limit:?}",
+                self.seen.held_count()
+            );
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
     }
@@ -126,7 +131,11 @@ async fn life(shards: usize, workers: usize) {
     let mut apps: Vec<App> = (0..workers).map(|_| fleet.start(0)).collect();
     let time = fleet.until_even(shards, workers, Duration::from_secs(120)).await;
     let (moves, _) = fleet.seen.take_moves();
-    println!("start: even after {time:.1?}, {:.2} takes a lease, {:?}", moves as f64 / shards as f64, fleet.calls.take());
+    println!(
+        "start: even after {time:.1?}, {:.2} takes a lease, {:?}",
+        moves as f64 / shards as f64,
+        fleet.calls.take()
+    );
     for (what, leaving) in [("one worker", 1), ("a fifth of the workers", workers / 5)] {
         let gone = apps.split_off(apps.len() - leaving.max(1));
         for app in gone {
@@ -156,7 +165,11 @@ async fn life(shards: usize, workers: usize) {
     );
     // Two scan, however many there are.
     assert!(calls["scan"] <= 2 * 60, "{calls:?}");
-    assert!(bill.usd() < renewals.usd() * 1.25, "coordination costs {} USD beside the renewals", bill.usd() - renewals.usd());
+    assert!(
+        bill.usd() < renewals.usd() * 1.25,
+        "coordination costs {} USD beside the renewals",
+        bill.usd() - renewals.usd()
+    );
 }
 
 /// New workers start before old ones stop, one pair after another or ten at a time.

@@ -106,7 +106,12 @@ fn passing() -> Vec<Passing> {
         at_start("tables throttle at the start", refused("ThrottlingException").operation("CreateTable"), 6, true),
         at_start("shards cannot be listed", denied("ListShards").stream("input").after(1), 2, true),
         at_start("leases cannot be taken", Rule::new(Fault::Status(500)).operation("UpdateItem"), 2, true),
-        at_start("leases cannot be created", refused("ThrottlingException").operation("PutItem").table(Config::copy().lease_table()), 2, true),
+        at_start(
+            "leases cannot be created",
+            refused("ThrottlingException").operation("PutItem").table(Config::copy().lease_table()),
+            2,
+            true,
+        ),
     ]
 }
 

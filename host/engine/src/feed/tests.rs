@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use shardmill_lease::store::memory::Memory;
-use shardmill_lease::{Coordinator, Event, HeldLease, Lease, LeaseKey, NewLease, ShardSource, TokioClock, WorkerId};
+use shardmill_lease::{
+    Coordinator, Event, HeldLease, Lease, LeaseKey, NewLease, ShardSource, Survey, TokioClock, WorkerId,
+};
 use shardmill_record::{Checkpoint, Page, PageBuilder, ShardId};
 use shardmill_stream::{Demand, Error, ReadFrom, ReadPage, Reader};
 use tokio::time::sleep;
@@ -22,11 +24,11 @@ struct OneShard;
 
 #[async_trait]
 impl ShardSource for OneShard {
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
         let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
         let checkpoint = Checkpoint::TrimHorizon;
         let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };
-        Ok(if leases.is_empty() { vec![lease] } else { Vec::new() })
+        Ok(Survey { missing: if leases.is_empty() { vec![lease] } else { Vec::new() }, listed: Vec::new() })
     }
 }
 

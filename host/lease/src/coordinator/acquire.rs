@@ -107,7 +107,9 @@ fn step(row: &Lease, me: &WorkerId, order: &Order, handed_at: Option<LeaseEpoch>
         // Its owner does not renew it, or was handed it and has gone without having taken it.
         Reason::Assigned { why: Why::Expired | Why::Unowned, counter, .. } if counter == row.counter => Step::Take,
         // From its owner as the leader saw it only: where two are planned for one lease, the first is not asked in turn.
-        Reason::Assigned { why: Why::Leaving | Why::Balance, .. } if order.from.as_ref() == Some(owner) => Step::HandOff,
+        Reason::Assigned { why: Why::Leaving | Why::Balance, .. } if order.from.as_ref() == Some(owner) => {
+            Step::HandOff
+        }
         _ => Step::Drop,
     }
 }
@@ -123,7 +125,9 @@ impl Acquirer {
         if attempt.writer.is_none() {
             // A request of an earlier attempt may still be on its way.
             let reached = attempt.reached;
-            attempt.in_doubt.extend(own_epochs.into_iter().filter(|epoch| reached.is_none_or(|reached| *epoch > reached)));
+            attempt
+                .in_doubt
+                .extend(own_epochs.into_iter().filter(|epoch| reached.is_none_or(|reached| *epoch > reached)));
         }
         Some(attempt)
     }

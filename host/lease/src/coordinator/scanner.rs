@@ -185,9 +185,8 @@ impl Scanner {
     /// Open shards that nobody has got on with for long.
     pub(super) fn holes(&mut self, scan: &Scan, listed: &[ListedShard], options: &Options) -> Vec<Hole> {
         let unreadable = scan.listing.invalid.iter().map(|row| row.key.clone()).collect();
-        let is_attended = |lease: &Lease| {
-            lease.owner.is_some() && !self.observer.is_expired(&lease.key, scan.now, options.expiry)
-        };
+        let is_attended =
+            |lease: &Lease| lease.owner.is_some() && !self.observer.is_expired(&lease.key, scan.now, options.expiry);
         let mut holes = audit(listed, &scan.listing.leases, &unreadable, is_attended);
         let before = std::mem::take(&mut self.holes);
         holes.retain(|hole| {

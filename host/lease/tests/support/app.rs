@@ -52,7 +52,11 @@ impl Seen {
     pub fn check_fences(&self) {
         for (key, life) in self.0.lock().unwrap().iter_mut() {
             life.fences.retain(|(_, fence)| fence.check().is_ok());
-            assert!(life.fences.len() <= 1, "{key} is held by {:?}", life.fences.iter().map(|(id, _)| id).collect::<Vec<_>>());
+            assert!(
+                life.fences.len() <= 1,
+                "{key} is held by {:?}",
+                life.fences.iter().map(|(id, _)| id).collect::<Vec<_>>()
+            );
         }
     }
 
@@ -93,7 +97,14 @@ impl Seen {
 
 impl App {
     /// `finishing`: how long it takes from being told to let a lease go until it is let go.
-    pub fn start(options: Options, store: &Memory, shards: &Shards, seen: &Seen, finishing: Duration, seed: u64) -> Self {
+    pub fn start(
+        options: Options,
+        store: &Memory,
+        shards: &Shards,
+        seen: &Seen,
+        finishing: Duration,
+        seed: u64,
+    ) -> Self {
         let id = options.worker.to_string();
         let Worker { mut events, drain, running, clock, handle } = Worker::start_with(options, store, shards, seed);
         let (seen, worker) = (seen.clone(), id.clone());

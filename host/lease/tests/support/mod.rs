@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use shardmill_lease::audit::ListedShard;
+use shardmill_lease::balance::{Balance, Even};
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{
     Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, RunError,
     ShardSource, Survey, TokioClock, WorkerId,
 };
-use shardmill_lease::audit::ListedShard;
-use shardmill_lease::balance::{Balance, Even};
 use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -59,10 +59,10 @@ impl ShardSource for Shards {
         let follows = |other: &NewLease, new: &NewLease| {
             there.contains(&other.key) && other.parents.iter().any(|parent| new.key.sibling(parent) == new.key)
         };
-        let is_missing =
-            |new: &&NewLease| !there.contains(&new.key) && !self.0.iter().any(|other| follows(other, new));
+        let is_missing = |new: &&NewLease| !there.contains(&new.key) && !self.0.iter().any(|other| follows(other, new));
         let missing = self.0.iter().filter(is_missing).cloned().collect();
-        let parents: HashSet<LeaseKey> = self.0.iter().flat_map(|new| new.parents.iter().map(|parent| new.key.sibling(parent))).collect();
+        let parents: HashSet<LeaseKey> =
+            self.0.iter().flat_map(|new| new.parents.iter().map(|parent| new.key.sibling(parent))).collect();
         let is_parent = |new: &NewLease| parents.contains(&new.key);
         let listed = |new: &NewLease| ListedShard {
             key: new.key.clone(),

@@ -12,8 +12,8 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::ShardStart;
 
-use super::{Balance, LogFormat};
 use super::units::{Count, Size, Time};
+use super::{Balance, LogFormat};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]

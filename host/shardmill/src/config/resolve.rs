@@ -161,7 +161,10 @@ fn leases(file: &file::Leases, shutdown_timeout: Duration) -> Checked<Leases> {
             "others may take leases over for {:?}, and the stop may take {shutdown_timeout:?} in all: leave must not be longer than shutdown-timeout",
             leases.leave
         );
-        return helped(wrong(&["leases", "leave"], message), "half of `shutdown-timeout` leaves time to finish what is in flight");
+        return helped(
+            wrong(&["leases", "leave"], message),
+            "half of `shutdown-timeout` leaves time to finish what is in flight",
+        );
     }
     if leases.expiry <= leases.renew + leases.write_timeout {
         let message = format!(

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource};
+use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource, Survey};
 use shardmill_plugin::{Failure, HookOutcome, Outcome};
 use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, UserRecord};
 use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
@@ -108,8 +108,9 @@ pub(super) struct OneShard;
 
 #[async_trait]
 impl ShardSource for OneShard {
-    async fn missing(&self, leases: &[Lease]) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
-        Ok(if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() })
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
+        let missing = if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() };
+        Ok(Survey { missing, listed: Vec::new() })
     }
 }
 
