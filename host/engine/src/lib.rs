@@ -9,6 +9,7 @@ mod budget;
 mod checkpointer;
 mod claim;
 mod consumer;
+mod dead_letter;
 mod destination;
 mod feed;
 mod guest;
@@ -27,6 +28,7 @@ mod status;
 
 pub use budget::{Budget, Reservation};
 pub use consumer::{Consumer, Error, Parts};
+pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
 pub use destination::{Destination, Destinations, SendError};
 pub use guest::{Guest, Hook};
 pub use input::Input;
