@@ -15,7 +15,7 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak kcl fuzz clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak simulate kcl fuzz clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ test: fmt-check emulators build plugins lint ## Format, lints, unit, property, i
 	@$(PHASE) tests
 	@cargo test $(CARGO_FLAGS) --no-fail-fast
 
-test-all: deny test kcl soak ## Everything: `test`, the dependencies' licences, the KCL, long property tests, and the soak
+test-all: deny test kcl simulate soak ## Everything: `test`, the dependencies' licences, the KCL, simulations, long property tests, and the soak
 	@$(PHASE) "long property tests"
 	@PROPTEST_CASES=5000 cargo test $(CARGO_FLAGS) --lib
 
@@ -86,6 +86,11 @@ kcl: build plugins ## The real KCL for Java on our lease tables, and we on its (
 	@$(PHASE) kcl
 	@scripts/kcl.sh >/dev/null
 	@cargo test $(CARGO_FLAGS) --test kcl -- --ignored --test-threads 4
+
+simulate: setup ## Fleets on simulated time: thousands of seeded lives under faults, 500 workers on 10,000 shards (SEEDS=2000)
+	@$(PHASE) simulate
+	@SEEDS=$(or $(SEEDS),2000) cargo test $(CARGO_FLAGS) --test simulation
+	@cargo test $(CARGO_FLAGS) --test scale -- --ignored --nocapture
 
 fuzz: ## Any bytes as answers of GetRecords, ours against the SDK's decoder, where cargo-fuzz is installed (MINUTES=1)
 	@$(PHASE) fuzz

@@ -141,8 +141,10 @@ async fn shards_that_nobody_reads_are_named_until_there_is_a_worker_for_them() {
     other.stop().await;
 }
 
+/// The built-in Kinesis names no parents of the shards that UpdateShardCount makes, so that nothing tells their order: the
+/// order is tested with splits and merges, and with an emulator that names them.
 #[tokio::test]
-async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole_and_in_order() {
+async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole() {
     let services = Services::with_streams(2, 2).await;
     let config = Config::copy().processor("batch = { records = 50 }");
     let mut writer = Writer::new(&services, "input", 100).with_aggregates();
@@ -161,9 +163,7 @@ async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole_and_in_
     for worker in &mut workers {
         worker.stop().await;
     }
-    let output = Tail::all(&services, "output").await;
-    assert_each_once(&output, 0..all);
-    assert_order_of_keys(&output);
+    assert_each_once(&Tail::all(&services, "output").await, 0..all);
     let shards = services.shards("input").await;
     let open = shards
         .iter()

@@ -1,11 +1,14 @@
 //! Checkpoints that fell out of their stream's retention.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
+use aws_sdk_dynamodb::types::AttributeValue;
 use shardmill_record::SequenceNumber;
 use shardmill_tests::{Config, Found, Services, Tail, Worker, Writer, assert_each_once, leases, numbers};
 
 const SHARD: &str = "shardId-000000000000";
+const GONE: &str = "shardId-000000000099";
 /// The local Kinesis keeps times of arrival in whole seconds.
 const NEXT_SECOND: Duration = Duration::from_millis(1_100);
 
@@ -143,4 +146,57 @@ async fn a_shard_that_holds_nothing_any_more_is_told_and_read_on() {
         worker.stop().await;
     }
     assert_each_once(&Tail::all(&services, "output").await, 0..150);
+}
+
+/// A lease of a shard that the stream has dropped since: all of its records fell out of retention while nobody read it.
+async fn with_a_parent_that_is_gone(services: &Services) {
+    const TABLE: &str = "tests-copy";
+    let mut worker = Worker::start_ready(services, &Config::copy()).await;
+    worker.until("a lease", async |worker| (worker.metric("shardmill_shards", "").await > 0.0).then_some(())).await;
+    worker.stop().await;
+    let text = |text: &str| AttributeValue::S(text.to_owned());
+    let key = |shard: &str| HashMap::from([("leaseKey".to_owned(), text(shard))]);
+    let tables = &services.dynamodb;
+    let row = tables.get_item().table_name(TABLE).set_key(Some(key(SHARD))).send().await.expect("a row");
+    let mut gone = row.item.expect("a lease");
+    gone.insert("leaseKey".to_owned(), text(GONE));
+    gone.insert("checkpoint".to_owned(), text("49680693087424138352500264791529075966235063120325246978"));
+    tables.put_item().table_name(TABLE).set_item(Some(gone)).send().await.expect("a row more");
+    let child = tables.update_item().table_name(TABLE).set_key(Some(key(SHARD)));
+    let child = child.update_expression("SET parentShardId = :parents");
+    let parents = AttributeValue::Ss(vec![GONE.to_owned()]);
+    child.expression_attribute_values(":parents", parents).send().await.expect("a child");
+}
+
+#[tokio::test]
+async fn a_lease_whose_shard_is_gone_is_ended_and_the_shards_that_follow_are_read() {
+    let services = Services::with_streams(1, 1).await;
+    with_a_parent_that_is_gone(&services).await;
+    Writer::new(&services, "input", 20).put(100).await;
+    let mut worker = Worker::start_ready(&services, &Config::copy()).await;
+    worker.until("the records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    let told = worker.logged("WARN", "does not list the shard any more");
+    assert!(matches!(&told[..], [line] if line["shard"] == GONE && line["stream"] == "input"), "{told:?}");
+    assert_eq!(worker.metric("shardmill_stream_gaps_total", r#"left="nothing""#).await, 1.0);
+    worker.stop().await;
+    let rows = leases::rows(&services, "tests-copy").await;
+    assert!(rows[GONE].checkpoint.is_shard_end(), "{rows:?}");
+    assert_each_once(&Tail::all(&services, "output").await, 0..100);
+}
+
+#[tokio::test]
+async fn with_fail_a_lease_whose_shard_is_gone_stops_there_and_says_so() {
+    let services = Services::with_streams(1, 1).await;
+    with_a_parent_that_is_gone(&services).await;
+    let config = Config::copy().stream(r#"reset = "fail""#);
+    let mut worker = Worker::start(&services, &config);
+    let stopped = async |worker: &mut Worker| {
+        worker.logged("INFO", "admin server").first()?;
+        let (status, body) = worker.get("/readyz").await;
+        (status == 503 && body.contains("is stopped")).then_some(body)
+    };
+    let body = worker.until("a shard that is stopped", stopped).await;
+    assert!(body.contains(GONE), "{body}");
+    worker.stop().await;
+    assert!(!leases::rows(&services, "tests-copy").await[GONE].checkpoint.is_shard_end());
 }

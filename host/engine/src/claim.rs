@@ -166,11 +166,28 @@ where
 /// consumer cannot go on.
 pub(crate) async fn watch_over(stream: Arc<Stream>, parts: Arc<Parts>, handle: Handle) -> Error {
     loop {
-        stream.alarmed().await;
+        tokio::select! {
+            () = stream.alarmed() => {}
+            () = sleep(parts.lease_options.sync_interval.mul_f64(rand::random_range(0.75..=1.25))) => {
+                // A worker that reads of it is told by its readers.
+                if parts.status.holds_shards(&parts.options().processor) || !has_changed(&stream).await {
+                    continue;
+                }
+            }
+        }
         if let Err(error) = restore(&stream, &parts).await {
             return error;
         }
         handle.sync_soon();
+    }
+}
+
+/// Whether the stream is gone, or another one. What cannot be asked is not known, and most likely as it was.
+async fn has_changed(stream: &Stream) -> bool {
+    let Some(known) = stream.incarnation() else { return true };
+    match stream.input.kinesis.describe(stream.name()).await {
+        Ok(info) => !known.is_same(&info) || info.status == StreamStatus::Deleting,
+        Err(error) => error.kind() == Kind::NotFound,
     }
 }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use shardmill_cause::with_causes;
 use shardmill_lease::LeaseKey;
 use shardmill_lease::store::Store;
-use shardmill_record::{SequenceNumber, ShardId};
+use shardmill_record::{Page, SequenceNumber, ShardId};
 use shardmill_stream::polling::{self, PollingReader, ReadLimits};
 use shardmill_stream::retention::{Left, Reset, Retention, Verdict};
 use shardmill_stream::{Demand, Error, ReadFrom, ReadPage, Reader};
@@ -109,6 +109,25 @@ impl InputReader {
         match error {
             Error::StreamGone { .. } | Error::StreamRecreated { .. } => {
                 self.waiting = Some(self.stream.raise_alarm());
+                Ok(())
+            }
+            // All of its records fell out of retention while nobody read it, or its lease is of another time.
+            Error::ShardGone { .. } if self.stream.input.reset != Reset::Fail => {
+                self.sources.metrics.gap(self.stream.name(), Left::Nothing);
+                tracing::warn!(
+                    processor = %self.stream.input.options.processor, stream = %self.stream.name(), shard = %self.shard,
+                    from = %self.from, then = "its lease is ended, and the shards that follow are read",
+                    "the stream does not list the shard any more: what was not read of it is gone with its retention"
+                );
+                self.retention = None;
+                self.pending = Some(ReadPage {
+                    page: Page::default(),
+                    continuation: self.from.clone(),
+                    millis_behind: Some(0),
+                    children: None,
+                    end: true,
+                    wait: Duration::ZERO,
+                });
                 Ok(())
             }
             // Some services refuse a position whose record they do not have.

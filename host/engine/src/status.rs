@@ -127,6 +127,11 @@ impl Status {
         ShardEntry { status: self.clone(), consumer: consumer.to_owned(), key }
     }
 
+    /// Whether the consumer holds leases.
+    pub(crate) fn holds_shards(&self, name: &str) -> bool {
+        self.with(|consumers| consumers.get(name).is_some_and(|consumer| !consumer.shards.is_empty()))
+    }
+
     /// Everything, as it is now.
     pub fn snapshot(&self) -> BTreeMap<String, ConsumerStatus> {
         self.with(|consumers| consumers.clone())

@@ -146,9 +146,13 @@ async fn live(id: usize, table: Memory, shards: Shards, fences: Fences, seed: u6
         }
         match random.random_range(0..3) {
             0 => {
-                // Renewals stop, and the tasks run on as if nothing had happened.
+                // Renewals stop, and the tasks run on for a while as if nothing had happened.
                 worker.kill().await;
-                tasks.detach_all();
+                let time = Duration::from_secs(random.random_range(0..40));
+                tokio::spawn(async move {
+                    sleep(time).await;
+                    tasks.abort_all();
+                });
             }
             1 => {
                 worker.drain.cancel();

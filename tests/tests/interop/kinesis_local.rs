@@ -87,3 +87,24 @@ async fn a_worker_that_starts_after_a_reshard_begins_with_the_parents() {
     let closed = [FIRST, SECOND, "shardId-000000000002"];
     leases::assert_lineage(&rows, &services.shards("input").await, &closed);
 }
+
+#[tokio::test]
+async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole_and_in_order() {
+    let services = Services::kinesis_local_and_dynalite().await.and_streams(2, 1).await;
+    let config = Config::copy().processor("batch = { records = 50 }");
+    let mut writer = Writer::new(&services, "input", 60).with_aggregates();
+    let mut worker = Worker::start_ready(&services, &config).await;
+    for count in [4, 2] {
+        writer.put(200).await;
+        services.scale("input", count).await;
+    }
+    writer.put(200).await;
+    let all = writer.count();
+    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.stop().await;
+    let shards = services.shards("input").await;
+    assert!(shards.iter().skip(2).all(|shard| shard.parent_shard_id().is_some()), "it names parents: {shards:?}");
+    let output = Tail::all(&services, "output").await;
+    assert_each_once(&output, 0..all);
+    assert_order_of_keys(&output);
+}

@@ -22,6 +22,8 @@ use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Proc
 const MAX_BATCH_RECORDS: u32 = 10_000;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
+/// As durations are written: 365 days and a quarter.
+const YEAR: Duration = Duration::from_secs(31_557_600);
 
 pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
     name(&["application"], &file.application)?;
@@ -129,7 +131,7 @@ fn log(file: &file::Log) -> Checked<Log> {
 
 fn leases(file: &file::Leases, shutdown_timeout: Duration) -> Checked<Leases> {
     let bounds = [Duration::from_millis(50), HOUR];
-    let keep = [Duration::ZERO, 8760 * HOUR];
+    let keep = [Duration::ZERO, YEAR];
     let seconds = Duration::from_secs;
     let leases = Leases {
         renew: time(&["leases", "renew"], file.renew, Duration::from_millis(3300), bounds)?,

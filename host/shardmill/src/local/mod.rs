@@ -34,7 +34,7 @@ pub struct Options {
     pub kinesis_port: u16,
     /// Loopback port of DynamoDB; 0 takes any free one.
     pub dynamodb_port: u16,
-    /// Open shards over all streams; AWS' own quota is 500 in the larger regions.
+    /// Open shards over all streams; AWS' own quota is 20,000 in the larger regions.
     pub shard_limit: u32,
     /// Throttle as AWS does, per shard: writes at 1 MiB/s and 1,000 records/s, reads at 2 MiB/s and 5 calls/s.
     pub enforce_limits: bool,
@@ -85,7 +85,7 @@ pub enum Error {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { kinesis_port: 0, dynamodb_port: 0, shard_limit: 500, enforce_limits: false }
+        Options { kinesis_port: 0, dynamodb_port: 0, shard_limit: 20_000, enforce_limits: false }
     }
 }
 

@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(lease.owner.unwrap().as_str(), "w1");
         assert_eq!((lease.counter, lease.epoch, lease.owner_switches_since_checkpoint), (29, LeaseEpoch(0), 1));
         assert_eq!(lease.checkpoint.sub_sequence_number(), 2);
-        assert_eq!(lease.throughput, Some(2_569_529), "KB a second in the row");
+        assert_eq!(lease.throughput, Some(2_569_528), "KB a second in the row");
         assert_eq!(
             lease.parents.iter().map(ShardId::as_str).collect::<Vec<_>>(),
             ["shardId-000000000001", "shardId-000000000002"]

@@ -53,8 +53,8 @@ const NUMBERS: &[Number] = &[
     number("leases", "hand-off", ["'50ms'", "'1h'"], ["'49ms'", "'1h 1ms'"], "50ms to 1h"),
     // Within the time for a stop.
     number("leases", "leave", ["'0s'", "'25s'"], ["'1h 1ms'", "'2h'"], "0s to 1h"),
-    number("leases", "keep-completed", ["'0s'", "'8760h'"], ["'8760h 1ms'", "'9000h'"], "0s to 1year"),
-    number("leases", "keep-garbage", ["'0s'", "'8760h'"], ["'8760h 1ms'", "'9000h'"], "0s to 1year"),
+    number("leases", "keep-completed", ["'0s'", "'1year'"], ["'1year 1s'", "'2years'"], "0s to 1year"),
+    number("leases", "keep-garbage", ["'0s'", "'1year'"], ["'1year 1s'", "'2years'"], "0s to 1year"),
     number("leases", "max-per-worker", ["1", "1_000_000"], ["0", "1_000_001"], "1 to 1000000"),
     number("streams.in", "idle", ["'200ms'", "'5m'"], ["'199ms'", "'5m 1ms'"], "200ms to 5m"),
     number("streams.in", "reads-per-second", ["1", "1000"], ["0", "1001"], "1 to 1000"),
