@@ -29,9 +29,9 @@ pub enum Change {
         to: Checkpoint,
     },
     /// Begin a hand-off to `to`: it owns the lease from now on, and the holder alone may write until it lets go. The
-    /// holder sees it at its next renewal.
+    /// holder sees it at its next renewal. To the holder itself: end a hand-off as if it had not begun.
     HandOff {
-        /// The next holder.
+        /// The next holder, or the present one.
         to: WorkerId,
     },
     /// The holder lets go; during a hand-off the lease passes to the new holder.
@@ -207,11 +207,8 @@ fn hand_off(lease: &mut Lease, to: &WorkerId) -> Result<(), Refused> {
         Some(owner) if owner != to => {
             // During a hand-off the old holder stays the one who writes: who was to be next has gone.
             let holder = lease.checkpoint_owner.clone().unwrap_or_else(|| owner.clone());
-            if holder == *to {
-                return Err(Refused::OwnLease);
-            }
-            lease.checkpoint_owner = Some(holder);
             lease.owner = Some(to.clone());
+            lease.checkpoint_owner = Some(holder).filter(|holder| holder != to);
             Ok(())
         }
         Some(_) => Err(Refused::OwnLease),
@@ -353,7 +350,9 @@ mod tests {
         let [old, new] = ["old", "new"].map(|id| WorkerId::parse(id).unwrap());
         let held = apply(&fresh(Checkpoint::TrimHorizon), &Change::Take { worker: old.clone() }).unwrap();
         let handing = apply(&held, &Change::HandOff { to: new.clone() }).unwrap();
-        assert_eq!(apply(&handing, &Change::HandOff { to: old.clone() }), Err(Refused::OwnLease));
+        assert_eq!(apply(&handing, &Change::HandOff { to: new.clone() }), Err(Refused::OwnLease));
+        assert_eq!(apply(&handing, &Change::HandOff { to: old.clone() }), Ok(held.clone()), "taken back");
+        assert_eq!(apply(&held, &Change::HandOff { to: old.clone() }), Err(Refused::OwnLease));
         let third = WorkerId::parse("third").unwrap();
         let turned = apply(&handing, &Change::HandOff { to: third.clone() }).unwrap();
         assert_eq!((turned.writer(), turned.owner.as_ref()), (Some(&old), Some(&third)));

@@ -111,6 +111,7 @@ impl Fence {
             }
             let left = self.deadline().saturating_since(self.shared.clock.now());
             tokio::select! {
+                biased;
                 () = self.shared.tripped.cancelled() => {}
                 () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
             }

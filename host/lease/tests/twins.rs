@@ -44,6 +44,7 @@ impl Running {
                 tokio::spawn(async move {
                     let fence = held.fence();
                     tokio::select! {
+                        biased;
                         _ = fence.lost() => {}
                         () = held.draining() => sleep(finishing).await,
                     }

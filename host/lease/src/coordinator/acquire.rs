@@ -18,6 +18,9 @@ use crate::{Lease, LeaseEpoch, LeaseKey, Moment, WorkerId};
 /// How often a lease that is on its way is looked at: the gap between its two holders is about this.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// How often a lease that is not wanted any more is tried to be given back.
+const ABANDON_ATTEMPTS: usize = 3;
+
 /// A lease to get hold of.
 #[derive(Debug, Clone)]
 pub(super) struct Order {
@@ -104,6 +107,8 @@ fn step(row: &Lease, me: &WorkerId, order: &Order, handed_at: Option<LeaseEpoch>
     }
     match order.reason {
         Reason::Assigned { epoch, .. } if epoch != row.epoch => Step::Drop,
+        // Another process of this id holds it: to ask that one for it would be to take back what it is asked for.
+        _ if row.checkpoint_owner.as_ref() == Some(me) => Step::Drop,
         // Its owner does not renew it, or was handed it and has gone without having taken it.
         Reason::Assigned { why: Why::Expired | Why::Unowned, counter, .. } if counter == row.counter => Step::Take,
         // From its owner as the leader saw it only: where two are planned for one lease, the first is not asked in turn.
@@ -141,6 +146,8 @@ impl Acquirer {
             let takes = self.takes.clone();
             let permit = takes.acquire_owned().await.ok()?;
             if self.draining.is_cancelled() {
+                drop(permit);
+                self.abandon(&order.key, handed_at).await;
                 return None;
             }
             let row = match read.take() {
@@ -160,6 +167,7 @@ impl Acquirer {
                     return Some(take(&self.surroundings, &self.worker, row, order.reason.name()).await);
                 }
                 Step::HandOff => {
+                    handed_at = Some(row.epoch);
                     self.ask_for(&row, order.reason).await?;
                     drop(permit);
                 }
@@ -177,32 +185,55 @@ impl Acquirer {
                         return self.force(row).await;
                     }
                     drop(permit);
-                    self.pause().await?;
+                    self.pause().await;
                 }
             }
         }
     }
 
+    /// Gives back what is on its way to this worker, which stops: to its holder, or to nobody if that has let go already.
+    /// What cannot be given back now is free when it has expired.
+    async fn abandon(&self, key: &LeaseKey, handed_at: Option<LeaseEpoch>) {
+        for _ in 0..ABANDON_ATTEMPTS {
+            let Ok(Some(row)) = self.read(key).await else { return };
+            if row.owner.as_ref() != Some(&self.worker) || handed_at != Some(row.epoch) {
+                return;
+            }
+            let change = match &row.checkpoint_owner {
+                Some(holder) => Change::HandOff { to: holder.clone() },
+                None => Change::Evict,
+            };
+            let written = self.write(&row, &change).await;
+            if written.is_ok() {
+                tracing::info!(lease = %key, to = row.checkpoint_owner.as_ref().map(WorkerId::as_str), "lease not taken over after all: this worker stops");
+                return;
+            }
+        }
+    }
+
+    async fn write(&self, row: &Lease, change: &Change) -> Result<Lease, store::Error> {
+        let written = timeout(self.surroundings.write_timeout, self.surroundings.store.write(row, change)).await;
+        // Whether it was applied is not known; the row tells.
+        let unknown = |elapsed| store::Error::Unknown { table: "of leases".to_owned(), source: Box::new(elapsed) };
+        let written = written.unwrap_or_else(|elapsed| Err(unknown(elapsed)));
+        self.surroundings.recorder.wrote(change.name(), written.as_ref().map_or_else(store::Error::name, |_| "ok"));
+        written
+    }
+
     /// Asks a lease's holder to let go. `None` if that is refused: the row has changed.
     async fn ask_for(&self, row: &Lease, reason: Reason) -> Option<()> {
-        let change = Change::HandOff { to: self.worker.clone() };
-        let written = self.surroundings.store.write(row, &change);
-        let written = timeout(self.surroundings.write_timeout, written).await;
-        let result = match &written {
-            Ok(Ok(_)) => "ok",
-            Ok(Err(error)) => error.name(),
-            Err(_) => "unknown",
-        };
-        self.surroundings.recorder.wrote(change.name(), result);
-        match written {
-            Ok(Ok(lease)) => {
+        match self.write(row, &Change::HandOff { to: self.worker.clone() }).await {
+            Ok(lease) => {
                 let from = lease.writer().map(WorkerId::as_str);
                 tracing::info!(lease = %lease.key, from, why = reason.name(), "lease asked for");
                 Some(())
             }
             // The row tells whether it was applied.
-            Ok(Err(store::Error::Unknown { .. })) | Err(_) => self.pause().await,
-            Ok(Err(_)) => None,
+            Err(store::Error::Unknown { .. }) => {
+                self.pause().await;
+                Some(())
+            }
+            Err(_) => None,
         }
     }
 
@@ -223,6 +254,7 @@ impl Acquirer {
                 return Some(attempt);
             }
             tokio::select! {
+                biased;
                 () = tokio::time::sleep(left.min(self.renew_interval)) => {}
                 () = self.draining.cancelled() => {
                     // Let go or not, it is free when it has expired.
@@ -261,11 +293,12 @@ impl Acquirer {
         read.map_err(|_| self.surroundings.no_answer())?
     }
 
-    /// `None` when this worker stops. What was handed to it then is its leader's to give to another.
-    async fn pause(&self) -> Option<()> {
+    /// Waits, unless this worker stops.
+    async fn pause(&self) {
         tokio::select! {
-            () = self.draining.cancelled() => None,
-            () = tokio::time::sleep(LOOK_EVERY) => Some(()),
+            biased;
+            () = self.draining.cancelled() => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
 
@@ -320,6 +353,8 @@ mod tests {
         let asked = apply(&theirs, &Change::HandOff { to: worker("another") }).unwrap();
         assert_eq!(step(&asked, &me, &balance, None), Step::Drop, "another was first");
         assert_eq!(step(&asked, &me, &assigned(Why::Leaving, &asked), None), Step::HandOff, "and has gone since");
+        let mine = apply(&held("me"), &Change::HandOff { to: worker("another") }).unwrap();
+        assert_eq!(step(&mine, &me, &assigned(Why::Leaving, &mine), None), Step::Drop, "a process of this id runs it");
         assert_eq!(step(&free(), &me, &balance, None), Step::Take);
         assert_eq!(step(&theirs, &me, &order(Reason::Child), None), Step::Drop);
     }

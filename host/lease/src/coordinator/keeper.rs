@@ -42,6 +42,7 @@ impl Pace {
             tokio::time::sleep(self.interval()).await;
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(time) => {}
             () = leaving => {}
         }

@@ -14,7 +14,7 @@ mod scanner;
 mod sync;
 mod take;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use rand::rngs::SmallRng;
@@ -95,7 +95,7 @@ pub struct Coordinator {
     /// Bounds what acquisitions ask of the store at a time.
     takes: Arc<Semaphore>,
     /// The epochs of leases that this process took, or tried to take without learning whether it did, and does not run.
-    epochs: HashMap<LeaseKey, HashSet<LeaseEpoch>>,
+    epochs: BTreeMap<LeaseKey, HashSet<LeaseEpoch>>,
     /// Until when this worker leaves leases alone that it let go.
     barred: HashMap<LeaseKey, Moment>,
     syncs: JoinSet<Result<sync::Synced, sync::Error>>,
@@ -222,7 +222,7 @@ impl Coordinator {
             acquiring: HashMap::new(),
             acquisitions: JoinSet::new(),
             takes: Arc::new(Semaphore::new(options.parallelism)),
-            epochs: HashMap::new(),
+            epochs: BTreeMap::new(),
             barred: HashMap::new(),
             syncs: JoinSet::new(),
             sync: sync::State::default(),
@@ -266,7 +266,9 @@ impl Coordinator {
                 self.resign().await;
                 return self.twin.map_or(Ok(()), |twin| Err(twin.into()));
             }
+            // In this order, so that a simulation of one seed is the same every time.
             tokio::select! {
+                biased;
                 () = drain.cancelled(), if !is_leaving => {
                     tracing::info!(
                         application = self.options.application, leases = self.held.len(),

@@ -323,7 +323,7 @@ impl Coordinator {
         self.scanner.report_stranger(scan, &self.options.application);
         self.trip_passed(&scan.listing.leases);
         self.rounds.next_expiry = self.scanner.next_expiry(&scan.listing.leases, scan.now, self.options.expiry);
-        let assignments = self.scanner.assign(scan, &*self.balance, &self.options);
+        let assignments = self.scanner.assign(scan, self.sync.listed.as_deref(), &*self.balance, &self.options);
         let incomplete = scan.listing.leases.iter().filter(|lease| !lease.is_complete()).count();
         let invalid = scan.listing.invalid.len();
         self.surroundings.recorder.scanned(scan.took, incomplete, invalid, assignments.members);
@@ -333,7 +333,11 @@ impl Coordinator {
     /// Shows others what was seen.
     fn show(&mut self, scan: Scan) {
         let leads = self.is_leader();
-        let holes = if leads { self.scanner.holes(&scan, &self.sync.listed, &self.options) } else { Vec::new() };
+        let holes = if leads {
+            self.scanner.holes(&scan, self.sync.listed.as_deref().unwrap_or_default(), &self.options)
+        } else {
+            Vec::new()
+        };
         self.surroundings.recorder.unattended(holes.len());
         let before = self.view.borrow().audit.clone();
         for hole in holes.iter().filter(|hole| !before.holes.contains(hole)) {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use shardmill_record::Checkpoint;
 use tokio::time::timeout;
 
 use super::ShardSource;
@@ -151,10 +152,17 @@ impl Scanner {
     }
 
     /// Who should take what. `ShardEnd`s, parents and expiries are judged here; the balance is the rule's.
-    pub(super) fn assign(&mut self, scan: &Scan, balance: &dyn Balance, options: &Options) -> Assignments {
+    /// `listed`: the shards that the stream lists, if that is known.
+    pub(super) fn assign(
+        &mut self,
+        scan: &Scan,
+        listed: Option<&[ListedShard]>,
+        balance: &dyn Balance,
+        options: &Options,
+    ) -> Assignments {
         let now = scan.now;
         let members = self.members(scan, options);
-        let (seats, is_unconfirmed) = self.seats(scan, &members, options);
+        let (seats, is_unconfirmed) = self.seats(scan, listed, &members, options);
         let is_settled = self.settling.observe(now, &members, options.scan_interval, options.settle_time);
         let assigned = balance.assign(&View { members: &members, seats: &seats, is_settled, salt: self.salt });
         self.note_pending(&assigned, now);
@@ -254,7 +262,14 @@ impl Scanner {
         scan.documents.iter().filter_map(member).collect()
     }
 
-    fn seats(&self, scan: &Scan, members: &[Member], options: &Options) -> (Vec<Seat>, bool) {
+    fn seats(
+        &self,
+        scan: &Scan,
+        listed: Option<&[ListedShard]>,
+        members: &[Member],
+        options: &Options,
+    ) -> (Vec<Seat>, bool) {
+        let listed: Option<HashSet<&LeaseKey>> = listed.map(|listed| listed.iter().map(|shard| &shard.key).collect());
         let stays: HashSet<&WorkerId> =
             members.iter().filter(|member| !member.is_leaving).map(|member| &member.worker).collect();
         let broken = scan.listing.invalid.iter().map(|row| (row.key.clone(), false));
@@ -263,7 +278,10 @@ impl Scanner {
         let mut is_unconfirmed = false;
         let mut seats = Vec::with_capacity(scan.listing.leases.len());
         for lease in &scan.listing.leases {
-            let parents = parents(lease, &done, self.observer.is_confirmed(&lease.key));
+            let mut parents = parents(lease, &done, self.observer.is_confirmed(&lease.key));
+            if parents == Parents::Done && waits_for_unleased(lease, &done, listed.as_ref()) {
+                parents = Parents::Running;
+            }
             let is_expired = self.observer.is_expired(&lease.key, scan.now, options.expiry);
             let is_handed = self.handed.contains_key(&lease.key);
             let place = place(lease, parents, is_expired, is_handed, |worker| stays.contains(worker));
@@ -321,6 +339,15 @@ fn place(
         // And here the old holder has let go already: nobody runs it.
         (Some(_), None) => free(Why::Unowned),
     }
+}
+
+/// Whether a lease waits at its beginning for a parent that has no lease yet: the end of one parent of a merge creates the
+/// child, and the other's lease may not have been created. It is, with the next sync, if the stream lists the shard.
+fn waits_for_unleased(lease: &Lease, done: &HashMap<LeaseKey, bool>, listed: Option<&HashSet<&LeaseKey>>) -> bool {
+    lease.checkpoint == Checkpoint::TrimHorizon
+        && lease
+            .parent_keys()
+            .any(|parent| !done.contains_key(&parent) && listed.is_none_or(|listed| listed.contains(&parent)))
 }
 
 /// The invariant "parents-first".

@@ -59,8 +59,8 @@ pub(super) struct State {
     /// When the next one is due; at once, if there was none.
     next: Option<Instant>,
     fails: bool,
-    /// What the stream listed last.
-    pub(super) listed: Arc<[ListedShard]>,
+    /// What the stream listed last, if it ever was.
+    pub(super) listed: Option<Arc<[ListedShard]>>,
     pub(super) clearing: Clearing,
 }
 
@@ -120,8 +120,9 @@ impl Coordinator {
                 if std::mem::take(&mut self.sync.fails) {
                     tracing::info!(application, "shards are listed again");
                 }
-                self.sync.listed = synced.listed.into();
-                return Ok(synced.created > 0);
+                // A lease may have waited for it.
+                let is_first = self.sync.listed.replace(synced.listed.into()).is_none();
+                return Ok(is_first || synced.created > 0);
             }
             Ok(Err(Error::Store(error))) if !self.has_held && error.is_final() => return Err(error),
             Ok(Err(error)) => with_causes(&error),
@@ -140,7 +141,8 @@ impl Coordinator {
     /// On the leader, deletes what has served its time: as a rule nothing.
     pub(super) async fn clear(&mut self, leases: &[Lease]) -> Result<(), store::Error> {
         let now = self.surroundings.clock.now();
-        let due = self.sync.clearing.due(now, self.options.clearing, leases, &self.sync.listed);
+        let due =
+            self.sync.clearing.due(now, self.options.clearing, leases, self.sync.listed.as_deref().unwrap_or_default());
         for (key, why) in due {
             let Some(lease) = leases.iter().find(|lease| lease.key == key) else { continue };
             let deleted = tokio::time::timeout(self.surroundings.write_timeout, self.surroundings.store.delete(lease));

@@ -119,6 +119,7 @@ impl App {
                 leases.spawn(async move {
                     let fence = held.fence();
                     tokio::select! {
+                        biased;
                         _ = fence.lost() => {}
                         () = held.draining() => sleep(finishing).await,
                     }

@@ -55,11 +55,10 @@ impl Shards {
 impl ShardSource for Shards {
     async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
         let there: HashSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
-        // A shard that a leased one follows is history.
-        let follows = |other: &NewLease, new: &NewLease| {
-            there.contains(&other.key) && other.parents.iter().any(|parent| new.key.sibling(parent) == new.key)
-        };
-        let is_missing = |new: &&NewLease| !there.contains(&new.key) && !self.0.iter().any(|other| follows(other, new));
+        // A shard that a leased one follows is history, if that one has begun.
+        let has_begun = |lease: &&Lease| lease.checkpoint != Checkpoint::TrimHorizon;
+        let followed: HashSet<LeaseKey> = leases.iter().filter(has_begun).flat_map(Lease::parent_keys).collect();
+        let is_missing = |new: &&NewLease| !there.contains(&new.key) && !followed.contains(&new.key);
         let missing = self.0.iter().filter(is_missing).cloned().collect();
         let parents: HashSet<LeaseKey> =
             self.0.iter().flat_map(|new| new.parents.iter().map(|parent| new.key.sibling(parent))).collect();

@@ -6,8 +6,10 @@
 //! - **parents-first**: a child is read after all of its parents are done ([`is_ready`]), from its beginning. A parent
 //!   that is gone from the listing, or has no lease, never blocks.
 //! - Leases are created ancestors first ([`missing_leases`] returns them in this order, and they have to be created in
-//!   it), so that a lease proves that its ancestors' leases were created before. An unleased shard with a leased
-//!   descendant is therefore done and cleaned up, and its lease is never created again.
+//!   it), and the lease of a shard that is done is kept until all shards that follow it have begun. So an unleased shard of
+//!   which a leased descendant has begun is done and cleaned up, and its lease is never created again. A descendant that
+//!   waits at its beginning proves nothing: the end of one parent of a merge creates it, and the other parent's lease may
+//!   never have been created.
 
 #[cfg(test)]
 mod tests;
@@ -26,6 +28,8 @@ pub struct LeaseState {
     pub complete: bool,
     /// Its checkpoint is a position or `SHARD_END`: reading has begun.
     pub checkpointed: bool,
+    /// Its checkpoint is `TRIM_HORIZON`: it waits at the shard's beginning.
+    pub waits_at_beginning: bool,
     /// The start time that is stored with it, in milliseconds since 1970.
     pub start_at: Option<u64>,
 }
@@ -50,7 +54,12 @@ pub struct MissingLease {
 impl LeaseState {
     /// From a lease's checkpoint and the start time stored with it.
     pub fn of(checkpoint: &Checkpoint, start_at: Option<u64>) -> Self {
-        Self { complete: checkpoint.is_shard_end(), checkpointed: !checkpoint.is_start(), start_at }
+        Self {
+            complete: checkpoint.is_shard_end(),
+            checkpointed: !checkpoint.is_start(),
+            waits_at_beginning: *checkpoint == Checkpoint::TrimHorizon,
+            start_at,
+        }
     }
 }
 
@@ -64,7 +73,7 @@ impl LeaseState {
 /// - a shard with a leased ancestor starts at `TRIM_HORIZON`, whatever is configured, because its parent's reader has
 ///   brought everything before it. Where the start is a timestamp and no ancestor was checkpointed, or the timestamp
 ///   is still to come, it starts at that timestamp like its ancestors;
-/// - a shard with a leased descendant is history, and gets none;
+/// - a shard with a leased descendant is history, and gets none, unless all of those wait at their beginning;
 /// - any other shard was left out when the first start was cut short, or lost its ancestors' leases while the consumer
 ///   was away: it starts as configured, where `latest` means the time of the first start as the other leases remember
 ///   it, or `TRIM_HORIZON` if none does. Records may come twice then, and none is lost.
@@ -179,10 +188,11 @@ impl<'a> Graph<'a> {
         ordered
     }
 
-    /// The listed shards from which a leased shard descends.
+    /// The listed shards from which a leased shard descends that does not wait at its beginning.
     fn with_leased_descendants(&self, leases: &BTreeMap<ShardId, LeaseState>) -> HashSet<&'a ShardId> {
         let mut found = HashSet::new();
-        let mut to_visit: Vec<&Shard> = leases.keys().filter_map(|id| self.by_id.get(id).copied()).collect();
+        let begun = leases.iter().filter(|(_, lease)| !lease.waits_at_beginning);
+        let mut to_visit: Vec<&Shard> = begun.filter_map(|(id, _)| self.by_id.get(id).copied()).collect();
         while let Some(shard) = to_visit.pop() {
             for parent in self.listed_parents(shard) {
                 if found.insert(&parent.id) {

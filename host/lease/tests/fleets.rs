@@ -423,6 +423,7 @@ async fn by_throughput_a_worker_with_a_heavy_shard_has_fewer_of_them() {
                 tokio::spawn(async move {
                     let fence = lease.fence();
                     tokio::select! {
+                        biased;
                         _ = fence.lost() => {}
                         () = lease.draining() => {}
                     }
@@ -448,5 +449,32 @@ async fn by_throughput_a_worker_with_a_heavy_shard_has_fewer_of_them() {
         }
         assert!(Instant::now() < deadline, "{loads:?}");
         sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_while_a_lease_is_on_its_way_to_it_gives_it_back() {
+    for lets_go in [false, true] {
+        let mut fleet = Fleet::new(2);
+        fleet.finishing = Duration::from_secs(3);
+        let holder = fleet.start();
+        fleet.until_held(&[2], SETTLED).await;
+        let thief = fleet.start();
+        while !fleet.table.rows().iter().any(|row| row.checkpoint_owner.is_some()) {
+            fleet.seen.watch(Duration::from_millis(50)).await;
+        }
+        if lets_go {
+            // Both stop: the holder lets the lease go to one that does not want it any more.
+            holder.drain.cancel();
+        }
+        thief.drain.cancel();
+        timeout(SETTLED, thief.ended).await.expect("it ends").unwrap().unwrap();
+        if lets_go {
+            timeout(SETTLED, holder.ended).await.expect("it ends").unwrap().unwrap();
+            assert!(fleet.table.rows().iter().all(|row| row.owner.is_none()), "{:?}", fleet.table.rows());
+        } else {
+            assert!(fleet.table.rows().iter().all(|row| row.checkpoint_owner.is_none()), "{:?}", fleet.table.rows());
+            fleet.until_held(&[2], EXPIRY * 2).await;
+        }
     }
 }
