@@ -4,7 +4,7 @@
 
 mod support;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -229,6 +229,7 @@ async fn run(seed: u64) {
     }
     let started = Instant::now();
     let mut done = HashMap::new();
+    let mut created = BTreeSet::new();
     let mut takes = 0;
     while started.elapsed() < RUN {
         sleep(Duration::from_millis(20)).await;
@@ -239,10 +240,16 @@ async fn run(seed: u64) {
         check_fences(&fences, started.elapsed());
         check_history(&history);
         check_parents(&history, &mut done);
+        for applied in history.iter().filter(|applied| applied.before.is_none()) {
+            let key = applied.after.as_ref().expect("a row").key.clone();
+            // What is done is deleted after a while; created again, its shard would be read again.
+            assert!(created.insert(key.clone()), "{key} is created again");
+        }
         takes += history.iter().filter(|applied| matches!(applied.change, Some(Change::Take { .. }))).count();
     }
     let rows = table.rows();
-    assert_eq!(rows.len(), LINEAGE + OPEN, "every shard, and all that follow");
+    assert_eq!(created.len(), LINEAGE + OPEN, "every shard, and all that follow: {created:?}");
+    assert!(rows.iter().filter(|row| is_open(&row.key)).count() == OPEN, "what is not done stays");
     let undone: Vec<_> = rows.iter().filter(|row| !row.is_complete() && !is_open(&row.key)).collect();
     assert!(undone.is_empty(), "not done: {undone:?}");
     assert!(takes > LINEAGE + OPEN, "leases changed hands");

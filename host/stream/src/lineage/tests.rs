@@ -35,9 +35,10 @@ fn leased(states: &[(usize, LeaseState)]) -> BTreeMap<ShardId, LeaseState> {
     states.iter().map(|(number, state)| (id(*number), *state)).collect()
 }
 
-const UNREAD: LeaseState = LeaseState { complete: false, checkpointed: false, start_at: None };
-const BEGUN: LeaseState = LeaseState { complete: false, checkpointed: true, start_at: None };
-const DONE: LeaseState = LeaseState { complete: true, checkpointed: true, start_at: None };
+const UNREAD: LeaseState =
+    LeaseState { complete: false, checkpointed: false, waits_at_beginning: true, start_at: None };
+const BEGUN: LeaseState = LeaseState { complete: false, checkpointed: true, waits_at_beginning: false, start_at: None };
+const DONE: LeaseState = LeaseState { complete: true, checkpointed: true, waits_at_beginning: false, start_at: None };
 
 fn starts(missing: &[MissingLease]) -> Vec<(ShardId, Checkpoint, Option<u64>)> {
     missing.iter().map(|lease| (lease.shard.clone(), lease.checkpoint.clone(), lease.start_at)).collect()
@@ -82,9 +83,17 @@ fn a_child_is_read_from_its_beginning_unless_its_timestamp_counts() {
 fn what_was_cleaned_up_is_not_read_again() {
     let listing = [closed(0, &[]), closed(1, &[0]), open(2, &[1])];
     for configured in [StartPosition::TrimHorizon, StartPosition::Latest] {
-        assert_eq!(missing_leases(&listing, &leased(&[(2, UNREAD)]), configured, 77), []);
-        assert_eq!(missing_leases(&listing, &leased(&[(0, DONE), (2, UNREAD)]), configured, 77), []);
+        assert_eq!(missing_leases(&listing, &leased(&[(2, BEGUN)]), configured, 77), []);
+        assert_eq!(missing_leases(&listing, &leased(&[(0, DONE), (2, BEGUN)]), configured, 77), []);
     }
+}
+
+#[test]
+fn a_parent_that_was_never_leased_is_not_hidden_by_the_child_that_the_other_one_left() {
+    let listing = [closed(0, &[]), closed(1, &[]), open(2, &[0, 1])];
+    // The first sync was cut short after 0, which came to its end at once.
+    let missing = missing_leases(&listing, &leased(&[(0, DONE), (2, UNREAD)]), StartPosition::TrimHorizon, 77);
+    assert_eq!(starts(&missing), [(id(1), Checkpoint::TrimHorizon, None)]);
 }
 
 #[test]
@@ -253,7 +262,11 @@ impl World {
                     .filter(|(_, lease)| lease.complete)
                     .filter(|(id, _)| {
                         let children = children_of(id, &self.listing);
-                        !children.is_empty() && children.iter().all(|child| self.created.contains_key(&child.id))
+                        let has_begun = |child: &&Shard| {
+                            let waits = self.leases.get(&child.id).is_some_and(|lease| lease.waits_at_beginning);
+                            self.created.contains_key(&child.id) && !waits
+                        };
+                        !children.is_empty() && children.iter().all(has_begun)
                     })
                     .map(|(id, _)| id.clone())
                     .collect();
