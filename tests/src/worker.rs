@@ -110,6 +110,16 @@ impl Worker {
         (counted + self.metric("shardmill_records_skipped_total", "").await) as u64
     }
 
+    /// Waits until so many records of a stream are processed, also if the admin server has not been started yet.
+    pub async fn until_done(&mut self, stream: &str, count: u64) {
+        let labels = format!("stream=\"{stream}\"");
+        let is_done = async |worker: &mut Worker| {
+            worker.logged("INFO", "admin server").first()?;
+            (worker.metric("shardmill_records_done_total", &labels).await as u64 >= count).then_some(())
+        };
+        self.until(&format!("{count} records of {stream}"), is_done).await;
+    }
+
     /// The log's lines.
     pub fn log(&self) -> Vec<Value> {
         // A line may be half written.

@@ -18,16 +18,6 @@ async fn services() -> Services {
     services
 }
 
-async fn until_done(worker: &mut Worker, stream: &str, count: u64) {
-    let labels = format!("stream=\"{stream}\"");
-    worker
-        .until(&format!("{count} records of {stream}"), async |worker| {
-            worker.logged("INFO", "admin server").first()?;
-            (worker.metric("shardmill_records_done_total", &labels).await as u64 >= count).then_some(())
-        })
-        .await;
-}
-
 /// `account:stream:creationEpoch`, as a KCL makes it.
 async fn stream_key(services: &Services, stream: &str) -> String {
     let described = services.kinesis.describe_stream_summary().stream_name(stream).send().await;
@@ -45,8 +35,8 @@ async fn one_consumer_reads_many_streams_with_the_lease_keys_of_a_kcl() {
     orders.put(600).await;
     returns.put(300).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, "orders", 600).await;
-    until_done(&mut worker, "returns", 300).await;
+    worker.until_done("orders", 600).await;
+    worker.until_done("returns", 300).await;
 
     let (orders_key, returns_key) = (stream_key(&services, "orders").await, stream_key(&services, "returns").await);
     let expected: BTreeSet<String> = [
@@ -72,7 +62,7 @@ async fn one_consumer_reads_many_streams_with_the_lease_keys_of_a_kcl() {
     // A split of one stream, whose shard ids the other has as well.
     services.split("orders", FIRST).await;
     orders.put(300).await;
-    until_done(&mut worker, "orders", 900).await;
+    worker.until_done("orders", 900).await;
     worker
         .until("the parent's end", async |_| {
             let rows = leases::rows(&services, config.lease_table()).await;
@@ -116,17 +106,17 @@ async fn a_stream_that_joins_the_list_is_read_and_one_that_leaves_it_keeps_its_l
     orders.put(100).await;
     returns.put(100).await;
     let mut worker = Worker::start_ready(&services, &alone).await;
-    until_done(&mut worker, "orders", 100).await;
+    worker.until_done("orders", 100).await;
     worker.stop().await;
     let mut worker = Worker::start_ready(&services, &both).await;
-    until_done(&mut worker, "returns", 100).await;
+    worker.until_done("returns", 100).await;
     worker.stop().await;
     let before = leases::rows(&services, alone.lease_table()).await;
 
     orders.put(100).await;
     returns.put(50).await;
     let mut worker = Worker::start_ready(&services, &alone).await;
-    until_done(&mut worker, "orders", 100).await;
+    worker.until_done("orders", 100).await;
     // For longer than a lease lives without renewal.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let told = worker.logged("INFO", "not in the list");
@@ -139,7 +129,7 @@ async fn a_stream_that_joins_the_list_is_read_and_one_that_leaves_it_keeps_its_l
     assert_eq!(before[&row], after[&row], "the leases of a stream that left the list are left alone");
 
     let mut worker = Worker::start_ready(&services, &both).await;
-    until_done(&mut worker, "returns", 50).await;
+    worker.until_done("returns", 50).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_eq!(output.len(), 350, "nothing is lost, and nothing repeated");
@@ -181,7 +171,7 @@ async fn streams_are_read_and_written_by_their_arns() {
         let mut writer = Writer::new(&services, "orders", 40);
         writer.put(200).await;
         let mut worker = Worker::start_ready(&services, &config).await;
-        until_done(&mut worker, &orders, 200).await;
+        worker.until_done(&orders, 200).await;
         worker.stop().await;
     }
     let output = Tail::all(&services, "output").await;

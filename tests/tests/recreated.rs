@@ -10,16 +10,6 @@ const FIRST: &str = "shardId-000000000000";
 const NEXT_SECOND: Duration = Duration::from_millis(1_100);
 const LIMIT: Duration = Duration::from_secs(60);
 
-async fn until_done(worker: &mut Worker, stream: &str, count: u64) {
-    let labels = format!("stream=\"{stream}\"");
-    worker
-        .until(&format!("{count} records of {stream}"), async |worker| {
-            worker.logged("INFO", "admin server").first()?;
-            (worker.metric("shardmill_records_done_total", &labels).await as u64 >= count).then_some(())
-        })
-        .await;
-}
-
 /// What came out since, without repeats.
 async fn outputs_after(services: &Services, known: usize) -> (usize, BTreeSet<u64>) {
     let output = Tail::all(services, "output").await;
@@ -32,7 +22,7 @@ async fn a_worker_that_starts_on_a_stream_that_was_created_again_starts_anew() {
     let config = Config::copy();
     Writer::new(&services, "input", 40).put(300).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, "input", 300).await;
+    worker.until_done("input", 300).await;
     worker.stop().await;
 
     services.delete_stream("input").await;
@@ -40,7 +30,7 @@ async fn a_worker_that_starts_on_a_stream_that_was_created_again_starts_anew() {
     services.create_stream("input", 1).await;
     Writer::new(&services, "input", 40).put(120).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, "input", 120).await;
+    worker.until_done("input", 120).await;
     let told = worker.logged("WARN", "created again");
     let [told] = &told[..] else { panic!("said once: {told:?}") };
     assert_eq!(told["leases"], 3, "{told}");
@@ -65,7 +55,7 @@ async fn workers_that_run_while_their_stream_is_deleted_wait_for_it_and_start_an
     Writer::new(&services, "input", 40).put(200).await;
     let mut workers = [Worker::start_ready(&services, &config).await, Worker::start_ready(&services, &config).await];
     // The one has the leases, and the other nothing to read.
-    until_done(&mut workers[0], "input", 200).await;
+    workers[0].until_done("input", 200).await;
     services.delete_stream("input").await;
     for worker in &mut workers {
         let reason = worker
@@ -124,8 +114,8 @@ async fn of_many_streams_the_others_go_on_when_one_is_deleted() {
     Writer::new(&services, "input", 40).put(100).await;
     returns.put(100).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, "input", 100).await;
-    until_done(&mut worker, "returns", 100).await;
+    worker.until_done("input", 100).await;
+    worker.until_done("returns", 100).await;
     services.delete_stream("input").await;
     worker
         .until_within(LIMIT, "the end of the leases", async |worker| {
@@ -134,11 +124,11 @@ async fn of_many_streams_the_others_go_on_when_one_is_deleted() {
         })
         .await;
     returns.put(100).await;
-    until_done(&mut worker, "returns", 200).await;
+    worker.until_done("returns", 200).await;
 
     services.create_stream("input", 2).await;
     Writer::new(&services, "input", 40).put(80).await;
-    until_done(&mut worker, "input", 180).await;
+    worker.until_done("input", 180).await;
     worker.until_within(LIMIT, "readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(())).await;
     assert_eq!(worker.logged("ERROR", "").len(), 0, "{}", worker.stderr());
     worker.stop().await;

@@ -50,9 +50,6 @@ const INPUT: &str = "input";
 const OUTPUT: &str = "output";
 const OUTPUT_SHARDS: i32 = 2;
 
-/// All workers together can have all open shards.
-const MOST_LEASES: usize = MOST_SHARDS.div_ceil(WORKERS);
-
 /// Until everything is worked off, once nothing is wrong any more.
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -140,7 +137,7 @@ fn config(temper: Temper) -> Config {
         Temper::Gentle => Leases::Lasting,
         Temper::Rough => Leases::Brief,
     };
-    let config = Config::copy().leases(leases).holding(&format!("max-per-worker = {MOST_LEASES}"));
+    let config = Config::copy().leases(leases);
     config.processor("batch = { records = 10 }").processor(r#"checkpoint-interval = "300ms""#)
 }
 

@@ -99,9 +99,7 @@ fn step(row: &Lease, me: &WorkerId, order: &Order, handed_at: Option<LeaseEpoch>
             _ if handed_at == Some(row.epoch) || order.own_epochs.contains(&row.epoch) => true,
             Reason::Reclaimed { any_epoch } => any_epoch,
             Reason::Assigned { why: Why::Expired, counter, epoch } => (counter, epoch) == (row.counter, row.epoch),
-            // Another worker held it at this epoch: it has let go, and nobody has taken it since.
-            Reason::Assigned { why: Why::Leaving | Why::Balance, epoch, .. } => epoch == row.epoch,
-            Reason::Assigned { why: Why::Unowned, .. } | Reason::Child => false,
+            Reason::Assigned { .. } | Reason::Child => false,
         };
         return if is_own { Step::Take } else { Step::Drop };
     }
@@ -117,6 +115,12 @@ fn step(row: &Lease, me: &WorkerId, order: &Order, handed_at: Option<LeaseEpoch>
         }
         _ => Step::Drop,
     }
+}
+
+/// An attempt that has come to nothing for now. At this epoch the lease was another worker's: a row of this worker's at
+/// the same epoch was handed to it, and nobody runs it.
+fn still_wanted(epoch: LeaseEpoch) -> Attempt {
+    Attempt { in_doubt: vec![epoch], ..Attempt::default() }
 }
 
 // === impl Acquirer ===
@@ -155,7 +159,7 @@ impl Acquirer {
                 None => match self.read(&order.key).await {
                     Ok(Some(row)) => row,
                     Ok(None) => return Some(Attempt { reached: Some(LeaseEpoch(u64::MAX)), ..Attempt::default() }),
-                    Err(_) => return None,
+                    Err(_) => return handed_at.map(still_wanted),
                 },
             };
             match step(&row, &self.worker, &order, handed_at) {
@@ -164,11 +168,15 @@ impl Acquirer {
                     if order.reason == Reason::Child && !self.parents_are_done(&row).await? {
                         return None;
                     }
-                    return Some(take(&self.surroundings, &self.worker, row, order.reason.name()).await);
+                    let mut attempt = take(&self.surroundings, &self.worker, row, order.reason.name()).await;
+                    attempt.in_doubt.extend(handed_at);
+                    return Some(attempt);
                 }
                 Step::HandOff => {
                     handed_at = Some(row.epoch);
-                    self.ask_for(&row, order.reason).await?;
+                    if self.ask_for(&row, order.reason).await.is_none() {
+                        return Some(still_wanted(row.epoch));
+                    }
                     drop(permit);
                 }
                 Step::Wait => {
@@ -368,9 +376,9 @@ mod tests {
         assert_eq!(step(&asked, &me, &order, None), Step::Wait);
         let passed = apply(&asked, &Change::Release).unwrap();
         assert_eq!(step(&passed, &me, &order, Some(asked.epoch)), Step::Take);
-        assert_eq!(step(&passed, &me, &order, None), Step::Take, "it was another worker's at this epoch");
-        let taken = apply(&passed, &Change::Take { worker: me.clone() }).unwrap();
-        assert_eq!(step(&taken, &me, &order, None), Step::Drop, "another process of this id may run it");
+        assert_eq!(step(&passed, &me, &order, None), Step::Drop, "another process of this id may run it");
+        let seen = Order { own_epochs: HashSet::from([asked.epoch]), ..order.clone() };
+        assert_eq!(step(&passed, &me, &seen, None), Step::Take, "it was seen on its way before");
         let done = apply(&asked, &Change::Complete { children: Vec::new() }).unwrap();
         assert_eq!(step(&done, &me, &order, Some(asked.epoch)), Step::Drop);
     }

@@ -7,12 +7,14 @@
 
 mod acquire;
 mod keeper;
+mod lead;
 mod member;
 mod post;
 mod round;
 mod scanner;
 mod sync;
 mod take;
+mod vet;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,8 +27,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use self::round::ForeignWorker;
 pub use self::sync::{ShardSource, Survey};
+pub use self::vet::ForeignWorker;
 
 use self::acquire::{Acquirer, Order, Reason};
 use self::keeper::{Kept, Pace};

@@ -1,25 +1,18 @@
 //! What a worker does at every round: it shows that it lives, seeks the posts, and takes what it should have.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::{StreamExt as _, stream};
 use rand::Rng;
-use serde_json::json;
 use shardmill_cause::with_causes;
-use tokio::time::timeout;
 
 use super::acquire::{Order, Reason};
 use super::member::{Beat, Membership};
-use super::scanner::{Assignments, Scan, Stranger, scan};
+use super::scanner::{Assignments, Scan, scan};
 use super::{Coordinator, RunError};
-use crate::audit::Audit;
 use crate::fence::Lost;
-use crate::fleet::{Plan, Planned, WorkerRow, plan_key, read};
-use crate::options::Takeover;
-use crate::store::{Document, Error};
+use crate::fleet::{Planned, WorkerRow, plan_key, read};
+use crate::store::Error;
 use crate::twin::Verdict;
 use crate::{Lease, LeaseKey, Moment, WorkerId};
 
@@ -35,9 +28,9 @@ const REST: u32 = 3;
 /// What is remembered from round to round.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    joined_at: Moment,
+    pub(super) joined_at: Moment,
     /// Whether it is known that no other system works on the table.
-    is_vetted: bool,
+    pub(super) is_vetted: bool,
     /// Whether a round has come to its end.
     has_worked: bool,
     /// Since when rounds fail.
@@ -49,23 +42,11 @@ pub(super) struct Rounds {
     /// When the posts were last looked at by a worker that has none.
     sought: Option<Moment>,
     /// When this worker last read the whole table.
-    scanned: Option<Moment>,
+    pub(super) scanned: Option<Moment>,
     /// When the next lease expires unless it moves before.
     next_expiry: Option<Moment>,
-    was_leader: bool,
+    pub(super) was_leader: bool,
     twins: crate::twin::Watch,
-}
-
-/// A worker of another system that works on the table.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the worker `{worker}` renews lease `{lease}` of this table and is none of Shardmill's, a KCL application it seems: both would take leases from each other; stop it first, or set `takeover = \"force\"` under [leases] to go on beside it"
-)]
-pub struct ForeignWorker {
-    /// Its id.
-    pub worker: WorkerId,
-    /// A lease that it was seen to renew.
-    pub lease: LeaseKey,
 }
 
 // === impl Rounds ===
@@ -179,43 +160,6 @@ impl Coordinator {
         Ok(again_soon)
     }
 
-    /// Makes sure that no other system works on the table, before anything is written. Returns whether that is known: a
-    /// holder that is none of the fleet's has the expiry to show that it lives, and its leases cannot be taken before.
-    async fn vet(&mut self) -> Result<bool, RunError> {
-        let scan = scan(&self.surroundings, &*self.source).await?;
-        self.scanner.observe(&scan, &self.options);
-        let now = scan.now;
-        match self.scanner.stranger(&scan) {
-            Some(Stranger { holder, lease, is_alive: true }) if self.options.takeover == Takeover::Refuse => {
-                return Err(ForeignWorker { worker: holder.clone(), lease: lease.clone() }.into());
-            }
-            Some(Stranger { holder, is_alive: false, .. })
-                if self.options.takeover == Takeover::Refuse
-                    && now.saturating_since(self.rounds.joined_at) < self.options.expiry =>
-            {
-                if self.rounds.scanned.replace(now).is_none() {
-                    tracing::info!(
-                        application = self.options.application, worker = %holder,
-                        "leases are held by a worker that is none of Shardmill's; waiting to see whether it lives"
-                    );
-                }
-                return Ok(false);
-            }
-            _ => {}
-        }
-        self.rounds.is_vetted = true;
-        if self.options.worker_runs_once {
-            for order in self.left_behind(&scan.listing.leases) {
-                self.start_acquiring(order);
-            }
-        }
-        self.view.send_modify(|view| {
-            view.leases = scan.listing.leases.into();
-            view.others = scan.others.into();
-        });
-        Ok(true)
-    }
-
     /// Shows that this worker lives, and finds another process that shows the same of itself.
     async fn beat(&mut self) -> Result<(), Error> {
         let (now, is_leaving) = (self.surroundings.clock.now(), self.leaving.is_cancelled());
@@ -272,26 +216,6 @@ impl Coordinator {
         Ok(())
     }
 
-    fn note_leadership(&mut self) {
-        let leads = self.is_leader();
-        if std::mem::replace(&mut self.rounds.was_leader, leads) == leads {
-            return;
-        }
-        self.surroundings.recorder.leads(leads);
-        let (application, worker) = (&self.options.application, &self.options.worker);
-        if leads {
-            tracing::info!(application, %worker, "this worker leads: it says who should have which lease");
-            self.sync.make_due();
-        } else {
-            tracing::info!(application, %worker, "this worker leads no more");
-            // What it would go on to show would be old.
-            self.view.send_modify(|view| {
-                view.leads = false;
-                view.audit = Arc::default();
-            });
-        }
-    }
-
     pub(super) fn is_leader(&self) -> bool {
         self.leader.is_held(self.surroundings.clock.now(), self.options.expiry)
     }
@@ -330,33 +254,6 @@ impl Coordinator {
         assignments
     }
 
-    /// Shows others what was seen.
-    fn show(&mut self, scan: Scan) {
-        let leads = self.is_leader();
-        let holes = if leads {
-            self.scanner.holes(&scan, self.sync.listed.as_deref().unwrap_or_default(), &self.options)
-        } else {
-            Vec::new()
-        };
-        self.surroundings.recorder.unattended(holes.len());
-        let before = self.view.borrow().audit.clone();
-        for hole in holes.iter().filter(|hole| !before.holes.contains(hole)) {
-            tracing::error!(application = self.options.application, "{hole}");
-        }
-        if holes.is_empty() && !before.holes.is_empty() {
-            tracing::info!(application = self.options.application, "every shard has a worker again");
-        }
-        let audit = if holes == before.holes { before } else { Arc::new(Audit { holes }) };
-        let leases: Arc<[Lease]> = scan.listing.leases.into();
-        self.view.send_modify(|view| {
-            view.is_ready |= !leases.is_empty();
-            view.leases = leases;
-            view.others = scan.others.into();
-            view.audit = audit;
-            view.leads = leads;
-        });
-    }
-
     /// Closes the fences of leases that others were seen to have taken, sooner than the next renewal would.
     fn trip_passed(&self, leases: &[Lease]) {
         for lease in leases {
@@ -366,34 +263,6 @@ impl Coordinator {
                 writer.fence().trip(lease.writer().map_or(Lost::Evicted, |by| Lost::Taken { by: by.clone() }));
             }
         }
-    }
-
-    /// Writes the plans that have changed, and takes away what workers that are gone have left.
-    async fn publish(&self, scan: &Scan, assignments: &Assignments) -> Result<(), Error> {
-        let surroundings = &self.surroundings;
-        let (store, limit) = (&surroundings.store, surroundings.write_timeout);
-        let mut writes: Vec<BoxFuture<'_, Result<bool, Error>>> = Vec::new();
-        for (worker, plan) in changed(&assignments.plans, &scan.documents, &self.options.worker) {
-            let (key, body) = (plan_key(worker), json!(plan));
-            let version = scan.documents.get(&key).map(|document| document.version);
-            writes.push(Box::pin(async move {
-                // Whatever comes of it, the next scan shows it.
-                let put = timeout(limit, store.put_document(&key, &body, version)).await;
-                put.map_err(|_| surroundings.no_answer())?
-            }));
-        }
-        for (key, version) in self.scanner.forgotten(scan, &self.options) {
-            writes.push(Box::pin(async move {
-                let deleted = timeout(limit, store.delete_document(key, version)).await;
-                deleted.map_err(|_| surroundings.no_answer())?
-            }));
-        }
-        // One after another they would take longer than a round.
-        let mut writes = stream::iter(writes).buffer_unordered(self.options.parallelism);
-        while let Some(written) = writes.next().await {
-            written?;
-        }
-        Ok(())
     }
 
     /// Leases that may be this worker's without it knowing.
@@ -406,7 +275,7 @@ impl Coordinator {
     }
 
     /// Leases that an earlier run of this worker left.
-    fn left_behind(&self, leases: &[Lease]) -> Vec<Order> {
+    pub(super) fn left_behind(&self, leases: &[Lease]) -> Vec<Order> {
         let is_own = |lease: &&Lease| lease.writer() == Some(&self.options.worker) && !lease.is_complete();
         let reason = Reason::Reclaimed { any_epoch: true };
         let order = |lease: &Lease| Order {
@@ -448,17 +317,4 @@ fn ordered(planned: &Planned, rows: &HashMap<&LeaseKey, &Lease>) -> Option<Order
     let row = rows.get(&key).copied().cloned();
     let from = from.as_deref().and_then(|from| WorkerId::parse(from).ok());
     Some(Order { key, reason, from, own_epochs: Default::default(), row })
-}
-
-/// The plans that are not in the table as they should be. The leader's own is carried out without being written.
-fn changed<'a>(
-    plans: &'a BTreeMap<WorkerId, Plan>,
-    documents: &BTreeMap<String, Document>,
-    leader: &WorkerId,
-) -> Vec<(&'a WorkerId, &'a Plan)> {
-    let is_changed = |(worker, plan): &(&WorkerId, &Plan)| {
-        let written: Plan = documents.get(&plan_key(worker)).and_then(read).unwrap_or_default();
-        *worker != leader && written != **plan
-    };
-    plans.iter().filter(is_changed).collect()
 }

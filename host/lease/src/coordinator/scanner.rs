@@ -31,11 +31,11 @@ pub(super) struct Scanner {
     observer: Observer,
     pulse: Pulse,
     settling: Settling,
-    /// Who had each lease in the scan before, and at which epoch.
-    owners: HashMap<LeaseKey, (WorkerId, LeaseEpoch)>,
-    /// Leases that were handed to their owner at this epoch: until it moves, the owner has not taken them, and when the
-    /// old holder has let go nobody runs them.
-    handed: HashMap<LeaseKey, LeaseEpoch>,
+    /// Who had each lease in the scan before.
+    owners: HashMap<LeaseKey, WorkerId>,
+    /// Who held each lease first at its epoch. Until the epoch moves, an owner that is another one was handed the lease and
+    /// has not taken it; when the holder has let go, nobody runs it.
+    holders: HashMap<LeaseKey, (LeaseEpoch, WorkerId)>,
     /// Leases that were let go, by whom and when.
     let_go: HashMap<LeaseKey, (WorkerId, Moment)>,
     /// Free leases that were given to a worker, and since when it has not taken them.
@@ -112,7 +112,7 @@ impl Scanner {
             pulse: Pulse::default(),
             settling: Settling::default(),
             owners: HashMap::new(),
-            handed: HashMap::new(),
+            holders: HashMap::new(),
             let_go: HashMap::new(),
             pending: HashMap::new(),
             reported: HashSet::new(),
@@ -128,24 +128,21 @@ impl Scanner {
         self.observer.observe(*now, &listing.leases);
         self.pulse.observe(*now, documents.iter().map(|(key, document)| (key.as_str(), document.version)));
         let mut owners = HashMap::with_capacity(listing.leases.len());
-        let mut handed = HashMap::new();
+        let mut holders = HashMap::with_capacity(listing.leases.len());
         for lease in &listing.leases {
-            let before = self.owners.remove(&lease.key);
-            let Some(owner) = &lease.owner else {
-                if let Some((before, _)) = before {
+            let owner_before = self.owners.remove(&lease.key);
+            let holder_before = self.holders.remove(&lease.key).filter(|(epoch, _)| *epoch == lease.epoch);
+            let (Some(owner), Some(writer)) = (&lease.owner, lease.writer()) else {
+                if let Some(before) = owner_before {
                     self.let_go.insert(lease.key.clone(), (before, *now));
                 }
                 continue;
             };
-            let was_passed = before.is_some_and(|(before, epoch)| before != *owner && epoch == lease.epoch);
-            let was_handed = self.handed.get(&lease.key) == Some(&lease.epoch);
-            if lease.checkpoint_owner.is_some() || was_passed || was_handed {
-                handed.insert(lease.key.clone(), lease.epoch);
-            }
-            owners.insert(lease.key.clone(), (owner.clone(), lease.epoch));
+            owners.insert(lease.key.clone(), owner.clone());
+            holders.insert(lease.key.clone(), holder_before.unwrap_or_else(|| (lease.epoch, writer.clone())));
         }
         self.owners = owners;
-        self.handed = handed;
+        self.holders = holders;
         let is_recent = |since: Moment| now.saturating_since(since) < options.retake_delay;
         self.let_go.retain(|_, (_, since)| is_recent(*since));
         self.report(&listing.invalid, &options.application);
@@ -177,6 +174,10 @@ impl Scanner {
         });
         for Assigned { key, to, why } in assigned.into_iter().chain(on_the_way) {
             let (Some(row), Some(plan)) = (rows.get(&key), plans.get_mut(&to)) else { continue };
+            if row.checkpoint_owner.as_ref() == Some(&to) {
+                // It holds the lease, and whom it was to go to has gone: it is free when it has let go.
+                continue;
+            }
             if plan.take.len() < PLAN {
                 plan.take.push(Planned {
                     key: key.as_str().to_owned(),
@@ -283,7 +284,8 @@ impl Scanner {
                 parents = Parents::Running;
             }
             let is_expired = self.observer.is_expired(&lease.key, scan.now, options.expiry);
-            let is_handed = self.handed.contains_key(&lease.key);
+            let holder = self.holders.get(&lease.key).map(|(_, holder)| holder);
+            let is_handed = holder.is_some() && holder != lease.owner.as_ref();
             let place = place(lease, parents, is_expired, is_handed, |worker| stays.contains(worker));
             is_unconfirmed |= place == Place::Out && !lease.is_complete() && parents == Parents::Unconfirmed;
             let avoid = self.let_go.get(&lease.key).map(|(by, _)| by);
