@@ -8,7 +8,7 @@ use crate::{LeaseKey, WorkerId};
 /// A worker of another system that works on the table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the worker `{worker}` renews lease `{lease}` of this table and is none of Shardmill's, a KCL application it seems: both would take leases from each other; stop it first, or set `takeover = \"force\"` under [leases] to go on beside it"
+    "the worker `{worker}` renews lease `{lease}` of this table and is none of Shardmill's, a KCL application it seems: both would take leases from each other; stop it first, or set `leases.takeover = \"force\"` to go on beside it"
 )]
 pub struct ForeignWorker {
     /// Its id.
