@@ -17,7 +17,7 @@ use crate::input::Input;
 use crate::shard_run::{Shared, run_shard};
 use crate::shard_source::Streams;
 use crate::shard_task::Ended;
-use crate::{Budget, Destinations, Guest, Metrics, Options, Status};
+use crate::{Budget, DeadLetters, Destinations, Guest, Metrics, Options, Status};
 
 /// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
 const GRACE: Duration = Duration::from_secs(3);
@@ -42,6 +42,8 @@ pub struct Parts {
     pub guest: Arc<dyn Guest>,
     /// Where its outputs go.
     pub destinations: Destinations,
+    /// Where records go that are given up; `None` keeps them nowhere.
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// The bytes that all consumers of the process share.
     pub budget: Budget,
     /// What is shown of it.

@@ -155,9 +155,22 @@ section!(ProcessorSettings, Processor {
     grants: Grants,
     checkpoint_interval: Time,
     out_of_range: OutOfRange,
+    dead_letters: DeadLetters,
 });
 
 section!(OutputSettings, Output { stream: String } { ordering: Ordering, aggregate: bool });
+
+/// One of the three places, and what goes with it. A processor's own table takes the place of the whole one in `defaults`:
+/// a place that is named there and another one here would be two.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct DeadLetters {
+    pub(super) folder: Option<PathBuf>,
+    pub(super) stream: Option<String>,
+    pub(super) output: Option<String>,
+    pub(super) file_bytes: Option<Size>,
+    pub(super) aggregate: Option<bool>,
+}
 
 impl Processor {
     /// The streams that it reads, as they are written.

@@ -36,9 +36,7 @@ pub enum Error {
 /// Reads and checks a file, and sees whether the plugins that it names can be read. Paths in it are relative to its
 /// folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let name = path.display().to_string();
-    let source = read(path, &name)?;
-    let config = parse(&name, &source, path.parent().unwrap_or(Path::new("")))?;
+    let (name, source, config) = read_and_parse(path)?;
     for processor in config.processors.values() {
         readable(&processor.plugin).map_err(|error| {
             let wrong = Wrong {
@@ -50,6 +48,18 @@ pub fn load(path: &Path) -> Result<Config, Error> {
         })?;
     }
     Ok(config)
+}
+
+/// Reads and checks a file as [`load`] does, for commands that run no plugin: they may be on a machine that has none.
+pub fn load_without_plugins(path: &Path) -> Result<Config, Error> {
+    read_and_parse(path).map(|(_name, _source, config)| config)
+}
+
+fn read_and_parse(path: &Path) -> Result<(String, String, Config), Error> {
+    let name = path.display().to_string();
+    let source = read(path, &name)?;
+    let config = parse(&name, &source, path.parent().unwrap_or(Path::new("")))?;
+    Ok((name, source, config))
 }
 
 /// Checks a configuration's text. `name` stands for the file in errors; paths in it are relative to `folder`.

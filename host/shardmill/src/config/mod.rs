@@ -5,6 +5,7 @@
 //! of the built-in one.
 
 mod check;
+mod dead_letters;
 mod file;
 mod load;
 mod report;
@@ -27,7 +28,7 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
 
-pub use load::{Error, load, parse};
+pub use load::{Error, load, load_without_plugins, parse};
 
 /// A whole configuration, checked, with every default filled in.
 #[derive(Debug, Clone)]
@@ -171,6 +172,8 @@ pub struct Processor {
     pub out_of_range: OutOfRange,
     /// Where its outputs go, by the name that the guest uses.
     pub outputs: BTreeMap<String, Output>,
+    /// Where records go that are given up; `None` keeps them nowhere.
+    pub dead_letters: Option<DeadLetters>,
 }
 
 /// A stream that is read.
@@ -251,6 +254,30 @@ pub struct Output {
     pub aggregate: bool,
 }
 
+/// Where records go that are given up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeadLetters {
+    /// Files of JSON lines.
+    Folder {
+        /// The folder; workers may share it.
+        path: PathBuf,
+        /// A file that has grown to so many bytes is followed by another one.
+        file_bytes: u64,
+    },
+    /// A stream of its own.
+    Stream {
+        /// The stream's name in Kinesis, or its ARN.
+        stream: String,
+        /// Whether letters are put together as the KPL does.
+        aggregate: bool,
+    },
+    /// One of the processor's outputs.
+    Output {
+        /// The output's name.
+        output: String,
+    },
+}
+
 // === impl Config ===
 
 impl Config {
@@ -258,7 +285,7 @@ impl Config {
     pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
         self.processors.values().flat_map(|processor| {
             let outputs = processor.outputs.values().map(|output| output.stream.as_str());
-            processor.stream_ids().chain(outputs)
+            processor.stream_ids().chain(outputs).chain(processor.dead_letter_stream())
         })
     }
 }
@@ -269,5 +296,14 @@ impl Processor {
     /// The streams that it reads, by their names or ARNs.
     pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|stream| stream.id.as_str())
+    }
+
+    /// The stream that its dead letters go to, by its name or ARN, if they go to one.
+    pub fn dead_letter_stream(&self) -> Option<&str> {
+        match self.dead_letters.as_ref()? {
+            DeadLetters::Folder { .. } => None,
+            DeadLetters::Stream { stream, .. } => Some(stream),
+            DeadLetters::Output { output } => self.outputs.get(output).map(|output| output.stream.as_str()),
+        }
     }
 }

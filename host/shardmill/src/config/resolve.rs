@@ -16,7 +16,7 @@ use super::check::{
     table_name, time, wrong,
 };
 use super::file::{self, CacheDir, File};
-use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Retry, Stream};
+use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Retry, Stream, dead_letters};
 
 /// The most records of one GetRecords.
 const MAX_BATCH_RECORDS: u32 = 10_000;
@@ -221,6 +221,11 @@ fn processor(
     table_name(&at("lease-table"), &lease_table)?;
     let config = serde_json::to_value(&own.config).or_else(|error| wrong(&at("config"), error.to_string()))?;
     let (inputs, key_form) = inputs(file, streams, processor, own)?;
+    let outputs = outputs(file, streams, processor, own)?;
+    let dead_letters = match &settings.dead_letters {
+        Some(table) => Some(dead_letters::resolve(table, processor, &inputs, &outputs, streams, folder)?),
+        None => None,
+    };
     Ok(Processor {
         name: processor.to_owned(),
         streams: inputs,
@@ -239,7 +244,8 @@ fn processor(
             [Duration::ZERO, HOUR],
         )?,
         out_of_range: settings.out_of_range.unwrap_or_default(),
-        outputs: outputs(file, streams, processor, own)?,
+        outputs,
+        dead_letters,
     })
 }
 

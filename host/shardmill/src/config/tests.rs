@@ -134,6 +134,49 @@ fn a_list_of_streams_makes_a_consumer_of_many_also_if_it_names_one() {
 }
 
 #[test]
+fn dead_letters_go_to_a_folder_a_stream_or_an_output() {
+    let config = good(&format!(
+        r#"
+        application = "app"
+        [streams.failed]
+        arn = "{ARN}"
+        [defaults.processor.dead-letters]
+        folder = "letters"
+        [processors.a]
+        stream = "in"
+        plugin = "p.wasm"
+        [processors.b]
+        stream = "in"
+        plugin = "p.wasm"
+        dead-letters = {{ stream = "failed" }}
+        [processors.c]
+        stream = "in"
+        plugin = "p.wasm"
+        [processors.c.outputs.rest]
+        stream = "leftovers"
+        [processors.c.dead-letters]
+        output = "rest"
+        [processors.d]
+        stream = "in"
+        plugin = "p.wasm"
+        dead-letters = {{ folder = "/letters", file-bytes = "1 MiB" }}
+        "#
+    ));
+    let place = |processor: &str| config.processors[processor].dead_letters.clone().unwrap();
+    let folder = |path: &str, file_bytes| DeadLetters::Folder { path: path.into(), file_bytes };
+    assert_eq!(place("a"), folder("folder/letters", 64 << 20));
+    assert_eq!(place("b"), DeadLetters::Stream { stream: ARN.to_owned(), aggregate: false });
+    assert_eq!(place("c"), DeadLetters::Output { output: "rest".to_owned() });
+    assert_eq!(place("d"), folder("/letters", 1 << 20));
+    let streams = ["a", "b", "c", "d"].map(|processor| config.processors[processor].dead_letter_stream());
+    assert_eq!(streams, [None, Some(ARN), Some("leftovers"), None]);
+    // Clients are made for the regions of all streams.
+    assert!(config.stream_ids().any(|stream| stream == ARN));
+    assert_eq!(config.warnings, [""; 0], "a stream for dead letters is one that is used");
+    assert_eq!(good(MINIMAL).processors["p"].dead_letters, None);
+}
+
+#[test]
 fn the_demo_s_configuration_is_good() {
     let config = parse("demo", include_str!("../../../../demo/shardmill.toml"), Path::new("demo")).unwrap();
     assert_eq!(config.processors["flight-delays"].config["airlines"]["9E"], "Endeavor Air Inc.");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::file::File;
+use super::file::{DeadLetters, File};
 use super::{Config, Processor};
 
 /// Something to look at, and the key that it is about.
@@ -23,8 +23,9 @@ pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
     let used: BTreeSet<&str> = processors
         .flat_map(|processor| {
             let outputs = processor.outputs.values().map(|output| output.stream.as_str());
-            outputs.chain(processor.inputs())
+            outputs.chain(processor.inputs()).chain(dead_letter_stream(processor.dead_letters.as_ref()))
         })
+        .chain(dead_letter_stream(file.defaults.processor.dead_letters.as_ref()))
         .collect();
     let is_unused = |name: &&String| !used.contains(name.as_str());
     let undefined: Vec<&str> = used.iter().copied().filter(|name| !file.streams.contains_key(*name)).collect();
@@ -34,10 +35,14 @@ pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
     };
     let unused = file.streams.keys().filter(is_unused);
     let each = unused.map(|name| {
-        let message = format!("no processor reads it and no output goes to it{elsewhere}");
+        let message = format!("no processor reads it, and no output and no dead letter goes to it{elsewhere}");
         warning(&["streams", name], message)
     });
     each.collect()
+}
+
+fn dead_letter_stream(table: Option<&DeadLetters>) -> Option<&str> {
+    table?.stream.as_deref()
 }
 
 /// Outputs that come back to the processor that sent them, by itself or by way of others. A guest may end such a loop, by

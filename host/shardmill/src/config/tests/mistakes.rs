@@ -217,6 +217,73 @@ const MISTAKES: &[Mistake] = &[
         &["app-p-shardmill", "processor `p`"],
     ),
     ("a nameless worker that runs once", "worker-runs-once = true\nMINIMAL", 1, &["worker-runs-once", "worker-id"]),
+    // === dead letters ===
+    (
+        "dead letters nowhere",
+        "MINIMAL[processors.p.dead-letters]\n",
+        5,
+        &["processors.p.dead-letters", "no place", "`folder`", "`stream`", "`output`"],
+    ),
+    (
+        "dead letters in two places",
+        "MINIMALOUTPUT[processors.p.dead-letters]\nfolder = \"letters\"\noutput = \"out\"\n",
+        9,
+        &["processors.p.dead-letters.output", "`folder` already", "one place"],
+    ),
+    (
+        "an unknown key of dead letters",
+        "MINIMAL[processors.p.dead-letters]\npath = \"letters\"\n",
+        6,
+        &["path", "folder", "stream", "output", "file-bytes"],
+    ),
+    (
+        "dead letters in an empty folder's name",
+        "MINIMAL[processors.p.dead-letters]\nfolder = \"\"\n",
+        6,
+        &["processors.p.dead-letters.folder", "no folder"],
+    ),
+    (
+        "a file of dead letters that is too small",
+        "MINIMAL[processors.p.dead-letters]\nfolder = \"letters\"\nfile-bytes = 1000\n",
+        7,
+        &["processors.p.dead-letters.file-bytes", "1000 bytes is out of bounds", "1 MiB to 1 TiB"],
+    ),
+    (
+        "files of dead letters in a stream",
+        "MINIMAL[processors.p.dead-letters]\nstream = \"failed\"\nfile-bytes = \"2 MiB\"\n",
+        7,
+        &["processors.p.dead-letters.file-bytes", "in a folder", "leave it out"],
+    ),
+    (
+        "aggregates of dead letters in a folder",
+        "MINIMAL[processors.p.dead-letters]\nfolder = \"letters\"\naggregate = true\n",
+        7,
+        &["processors.p.dead-letters.aggregate", "in a stream"],
+    ),
+    (
+        "a stream of dead letters that has no name",
+        "MINIMAL[processors.p.dead-letters]\nstream = \"a b\"\n",
+        6,
+        &["processors.p.dead-letters.stream", "a b", "1 to 128"],
+    ),
+    (
+        "dead letters that come back",
+        "MINIMAL[processors.p.dead-letters]\nstream = \"in\"\n",
+        6,
+        &["processors.p.dead-letters.stream", "the processor reads `in`", "for dead letters alone"],
+    ),
+    (
+        "dead letters to an output that is none",
+        "MINIMALOUTPUT[processors.p.dead-letters]\noutput = \"outt\"\n",
+        8,
+        &["processors.p.dead-letters.output", "no output `outt`", "`out`"],
+    ),
+    (
+        "dead letters of all to an output of one",
+        "MINIMAL[defaults.processor.dead-letters]\noutput = \"out\"\n",
+        6,
+        &["defaults.processor.dead-letters.output", "no output `out`", "[processors.NAME.outputs.OUTPUT]"],
+    ),
     // === the defaults ===
     (
         "bounds in the defaults",

@@ -74,6 +74,16 @@ const NUMBERS: &[Number] = &[
     number("processors.p.limits", "start-timeout", ["'1ms'", "'1h'"], ["'999us'", "'1h 1ms'"], "1ms to 1h"),
     number("processors.p.limits", "outcome", ["1024", "'1 GiB'"], ["1023", "1073741825"], "1 KiB to 1 GiB"),
     number("processors.p.limits", "instances", ["1", "10_000"], ["0", "10_001"], "1 to 10000"),
+    beside(
+        number(
+            "processors.p.dead-letters",
+            "file-bytes",
+            ["'1 MiB'", "'1 TiB'"],
+            ["1048575", "1099511627777"],
+            "1 MiB to 1 TiB",
+        ),
+        ["folder = 'letters'", "folder = 'letters'"],
+    ),
     number("processors.p.limits", "log-lines-per-second", ["0", "1_000_000"], ["", "1_000_001"], "0 to 1000000"),
 ];
 

@@ -1,0 +1,74 @@
+//! Where a processor's dead letters go: exactly one place, and the options of that place alone.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::check::{self, Checked, MIB, helped, size, stream_id, wrong};
+use super::{DeadLetters, Output, Stream, file};
+
+const FILE_BYTES: u64 = 64 * MIB;
+const PLACES: &str = "`folder` for files of JSON lines, `stream` for a stream, or `output` for one of the processor's outputs";
+
+pub(super) fn resolve(
+    table: &file::DeadLetters,
+    processor: &str,
+    inputs: &[Stream],
+    outputs: &BTreeMap<String, Output>,
+    streams: &BTreeMap<&str, Stream>,
+    folder: &Path,
+) -> Checked<DeadLetters> {
+    let at = |key| ["processors", processor, "dead-letters", key];
+    // Also where it does not belong: a number is wrong first, and then out of place.
+    let file_bytes = size(&at("file-bytes"), table.file_bytes, FILE_BYTES, [MIB, 1 << 40])?;
+    let named = [
+        ("folder", table.folder.is_some()),
+        ("stream", table.stream.is_some()),
+        ("output", table.output.is_some()),
+    ];
+    let mut named = named.into_iter().filter(|(_, is_named)| *is_named).map(|(place, _)| place);
+    let (place, second) = (named.next(), named.next());
+    if let (Some(first), Some(second)) = (place, second) {
+        return helped(wrong(&at(second), format!("there is `{first}` already, and letters go to one place")), PLACES);
+    }
+    for (option, is_given, its_place) in
+        [("file-bytes", table.file_bytes.is_some(), "folder"), ("aggregate", table.aggregate.is_some(), "stream")]
+    {
+        if is_given && place != Some(its_place) {
+            let message = format!("it says how letters are kept in a {its_place}, and they do not go to one");
+            return helped(wrong(&at(option), message), format!("leave it out, or name a `{its_place}`"));
+        }
+    }
+    if let Some(path) = &table.folder {
+        if path.as_os_str().is_empty() {
+            return helped(wrong(&at("folder"), "it names no folder"), "a path, relative to this file's folder");
+        }
+        return Ok(DeadLetters::Folder { path: folder.join(path), file_bytes });
+    }
+    if let Some(name) = &table.stream {
+        let stream = match streams.get(name.as_str()) {
+            Some(defined) => defined.id.clone(),
+            None => {
+                stream_id(&at("stream"), name)?;
+                name.clone()
+            }
+        };
+        if inputs.iter().any(|input| input.id == stream) {
+            let message = format!("the processor reads `{stream}`: its dead letters would come back to it as records");
+            return helped(wrong(&at("stream"), message), "name a stream that is for dead letters alone");
+        }
+        return Ok(DeadLetters::Stream { stream, aggregate: table.aggregate.unwrap_or(false) });
+    }
+    if let Some(output) = &table.output {
+        if !outputs.contains_key(output) {
+            let shown = check::shown(output);
+            let known: Vec<&str> = outputs.keys().map(String::as_str).collect();
+            let help = match known.as_slice() {
+                [] => "add a table [processors.NAME.outputs.OUTPUT]".to_owned(),
+                known => format!("the processor's outputs: `{}`", known.join("`, `")),
+            };
+            return helped(wrong(&at("output"), format!("the processor has no output `{shown}`")), help);
+        }
+        return Ok(DeadLetters::Output { output: output.clone() });
+    }
+    helped(wrong(&["processors", processor, "dead-letters"], "no place is named"), PLACES)
+}
