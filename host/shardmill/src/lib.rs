@@ -14,6 +14,7 @@ pub mod admin;
 pub mod aws;
 pub mod cli;
 pub mod config;
+mod dead_letters;
 pub mod demo;
 mod destination;
 mod guest;

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::{Failure, output};
+use crate::config::{DeadLetters, Processor};
 use crate::{Host, config};
 
 pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
@@ -30,6 +31,7 @@ pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
             "plugin": processor.plugin.display().to_string(),
             "module": modules.get(&processor.name).map(super::inspect::describe),
             "outputs": outputs,
+            "dead-letters": processor.dead_letters.as_ref().map(|place| dead_letters(processor, place)),
         }));
     }
     if as_json {
@@ -55,6 +57,24 @@ pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
         for (name, output) in processor["outputs"].as_object().into_iter().flatten() {
             output::line(format_args!("  output      {name} → {}", output["stream"].as_str().unwrap_or_default()));
         }
+        let dead_letters = &processor["dead-letters"];
+        for place in ["folder", "output", "stream"] {
+            if let Some(name) = dead_letters[place].as_str() {
+                output::line(format_args!("  given up    {place} {name}"));
+                break;
+            }
+        }
     }
     Ok(())
+}
+
+/// Where a processor's dead letters go.
+fn dead_letters(processor: &Processor, place: &DeadLetters) -> serde_json::Value {
+    match place {
+        DeadLetters::Folder { path, file_bytes } => {
+            json!({ "folder": path.display().to_string(), "file-bytes": file_bytes })
+        }
+        DeadLetters::Stream { stream, aggregate } => json!({ "stream": stream, "aggregate": aggregate }),
+        DeadLetters::Output { output } => json!({ "output": output, "stream": processor.dead_letter_stream() }),
+    }
 }

@@ -6,6 +6,7 @@ use miette::{Diagnostic, Report};
 use shardmill_cause::with_causes;
 
 use crate::config;
+use crate::host::Class;
 
 /// The statuses follow the BSD convention of sysexits, where it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,15 @@ struct Plain {
 impl Failure {
     fn plain(status: Status, message: impl Into<String>, help: Option<String>) -> Self {
         Self { status, report: Report::new(Plain { message: message.into(), help }) }
+    }
+
+    fn of_class(class: Class, message: String) -> Self {
+        match class {
+            Class::Configuration => Self::configuration(message),
+            Class::NotPermitted => Self::not_permitted(message),
+            Class::Unavailable => Self::unavailable(message),
+            Class::Running => Self::running(message),
+        }
     }
 
     /// Something failed while it ran.
@@ -85,12 +95,12 @@ impl From<crate::telemetry::Error> for Failure {
 
 impl From<crate::Error> for Failure {
     fn from(error: crate::Error) -> Self {
-        let message = with_causes(&error);
-        match error.class() {
-            crate::host::Class::Configuration => Self::configuration(message),
-            crate::host::Class::NotPermitted => Self::not_permitted(message),
-            crate::host::Class::Unavailable => Self::unavailable(message),
-            crate::host::Class::Running => Self::running(message),
-        }
+        Self::of_class(error.class(), with_causes(&error))
+    }
+}
+
+impl From<shardmill_stream::Error> for Failure {
+    fn from(error: shardmill_stream::Error) -> Self {
+        Self::of_class(Class::of_stream(error.kind()), with_causes(&error))
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: what a user types and what comes back.
 
 mod check;
+mod dead_letters;
 mod exit;
 mod inspect;
 mod local;
@@ -22,6 +23,7 @@ Examples:
   shardmill check --config shardmill.toml     is the configuration good, do the plugins load?
   shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
   shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
+  shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
@@ -47,6 +49,9 @@ enum Command {
     /// Kinesis and DynamoDB on loopback ports of this machine, in memory, until Ctrl-C.
     #[command(after_help = local::EXAMPLES)]
     Local(local::Arguments),
+    /// Look at records that were given up, and send them again.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::Command),
     /// Look at plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -86,6 +91,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Check(arguments) => check::check(&arguments.config.config, arguments.json).await,
             Command::Demo(arguments) => crate::demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,
+            Command::DeadLetters(command) => dead_letters::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
         }
     });

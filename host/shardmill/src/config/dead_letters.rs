@@ -7,7 +7,8 @@ use super::check::{self, Checked, MIB, helped, size, stream_id, wrong};
 use super::{DeadLetters, Output, Stream, file};
 
 const FILE_BYTES: u64 = 64 * MIB;
-const PLACES: &str = "`folder` for files of JSON lines, `stream` for a stream, or `output` for one of the processor's outputs";
+const PLACES: &str =
+    "`folder` for files of JSON lines, `stream` for a stream, or `output` for one of the processor's outputs";
 
 pub(super) fn resolve(
     table: &file::DeadLetters,
@@ -20,11 +21,8 @@ pub(super) fn resolve(
     let at = |key| ["processors", processor, "dead-letters", key];
     // Also where it does not belong: a number is wrong first, and then out of place.
     let file_bytes = size(&at("file-bytes"), table.file_bytes, FILE_BYTES, [MIB, 1 << 40])?;
-    let named = [
-        ("folder", table.folder.is_some()),
-        ("stream", table.stream.is_some()),
-        ("output", table.output.is_some()),
-    ];
+    let named =
+        [("folder", table.folder.is_some()), ("stream", table.stream.is_some()), ("output", table.output.is_some())];
     let mut named = named.into_iter().filter(|(_, is_named)| *is_named).map(|(place, _)| place);
     let (place, second) = (named.next(), named.next());
     if let (Some(first), Some(second)) = (place, second) {

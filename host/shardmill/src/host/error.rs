@@ -46,6 +46,9 @@ pub enum Error {
     /// The admin server.
     #[error(transparent)]
     Admin(#[from] admin::Error),
+    /// Dead letters cannot be kept where they should be.
+    #[error(transparent)]
+    DeadLetters(#[from] crate::dead_letters::Error),
     /// No region is set anywhere.
     #[error("no AWS region is set: set `region` in [aws], or AWS_REGION, or a profile with a region")]
     NoRegion,
@@ -76,27 +79,34 @@ pub(crate) enum Class {
     Running,
 }
 
+// === impl Class ===
+
+impl Class {
+    /// Of a failure to read or describe a stream.
+    pub(crate) fn of_stream(kind: shardmill_stream::Kind) -> Self {
+        use shardmill_stream::Kind;
+        match kind {
+            Kind::NotPermitted | Kind::Kms | Kind::Credentials => Self::NotPermitted,
+            Kind::NotFound | Kind::Unavailable | Kind::InvalidAnswer | Kind::Throttled => Self::Unavailable,
+            _other => Self::Running,
+        }
+    }
+}
+
 // === impl Error ===
 
 impl Error {
     pub(crate) fn class(&self) -> Class {
         match self {
-            Self::ReadPlugin { .. } | Self::Plugin { .. } | Self::StartPlugin { .. } | Self::NoRegion => {
-                Class::Configuration
-            }
+            Self::ReadPlugin { .. }
+            | Self::Plugin { .. }
+            | Self::StartPlugin { .. }
+            | Self::DeadLetters(_)
+            | Self::NoRegion => Class::Configuration,
             Self::Admin(_) => Class::Unavailable,
             Self::Runtime(_) | Self::Broken { .. } => Class::Running,
             Self::Consumer { source, .. } => match source.as_ref() {
-                shardmill_engine::Error::Stream(error) => match error.kind() {
-                    shardmill_stream::Kind::NotPermitted
-                    | shardmill_stream::Kind::Kms
-                    | shardmill_stream::Kind::Credentials => Class::NotPermitted,
-                    shardmill_stream::Kind::NotFound
-                    | shardmill_stream::Kind::Unavailable
-                    | shardmill_stream::Kind::InvalidAnswer
-                    | shardmill_stream::Kind::Throttled => Class::Unavailable,
-                    _other => Class::Running,
-                },
+                shardmill_engine::Error::Stream(error) => Class::of_stream(error.kind()),
                 shardmill_engine::Error::Store(error) => match error {
                     store::Error::NotPermitted { .. } | store::Error::Credentials { .. } => Class::NotPermitted,
                     store::Error::WrongTable { .. } => Class::Configuration,

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::SdkConfig;
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Budget, Consumer, Parts, Status};
+use shardmill_engine::{Budget, Consumer, Destinations, Parts, Status};
 use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{Server, Sources};
 use crate::aws::{self, Clients};
 use crate::config::Config;
+use crate::dead_letters;
 use crate::guest::PluginGuest;
 
 pub(crate) use error::Class;
@@ -112,6 +113,14 @@ impl Builder {
             let pool = plugin.pool(processor.limits.instances);
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
             drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);
+            let outputs = parts::outputs(processor, &clients, &metrics.producer);
+            let surroundings = dead_letters::Surroundings {
+                worker: config.worker.as_str(),
+                clients: &clients,
+                producer_metrics: &metrics.producer,
+                metrics: &metrics.dead_letters,
+            };
+            let dead_letters = dead_letters::place(processor, &outputs, &surroundings)?;
             let parts = Parts {
                 inputs: parts::inputs(&config, processor, &clients),
                 key_form: processor.key_form,
@@ -125,7 +134,8 @@ impl Builder {
                 )),
                 clock: Arc::new(SystemClock),
                 guest: Arc::new(PluginGuest::new(pool)),
-                destinations: parts::destinations(processor, &clients, &metrics.producer),
+                destinations: Destinations::new(outputs),
+                dead_letters,
                 budget: budget.clone(),
                 status: status.clone(),
                 metrics: metrics.engine.clone(),

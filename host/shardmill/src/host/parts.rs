@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Backoff, BatchOptions, Destination, Destinations, Input};
+use shardmill_engine::{Backoff, BatchOptions, Destination, Input};
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
@@ -26,6 +26,7 @@ pub(super) struct AllMetrics {
     pub(super) stream: shardmill_stream::Metrics,
     pub(super) producer: shardmill_producer::Metrics,
     pub(super) plugin: shardmill_plugin::Metrics,
+    pub(super) dead_letters: crate::dead_letters::Metrics,
 }
 
 // === impl AllMetrics ===
@@ -38,6 +39,7 @@ impl AllMetrics {
             stream: shardmill_stream::Metrics::register(registry),
             producer: shardmill_producer::Metrics::register(registry),
             plugin: shardmill_plugin::Metrics::register(registry),
+            dead_letters: crate::dead_letters::Metrics::register(registry),
         }
     }
 }
@@ -208,11 +210,12 @@ pub(super) fn lease_options(
     }
 }
 
-pub(super) fn destinations(
+/// A processor's outputs, by the name that its guest uses.
+pub(super) fn outputs(
     processor: &config::Processor,
     clients: &Clients,
     metrics: &shardmill_producer::Metrics,
-) -> Destinations {
+) -> BTreeMap<String, Arc<dyn Destination>> {
     let mut by_name: BTreeMap<String, Arc<dyn Destination>> = BTreeMap::new();
     for (name, output) in &processor.outputs {
         let options = shardmill_producer::Options {
@@ -229,5 +232,5 @@ pub(super) fn destinations(
         );
         by_name.insert(name.clone(), Arc::new(StreamDestination::new(name.clone(), producer)));
     }
-    Destinations::new(by_name)
+    by_name
 }

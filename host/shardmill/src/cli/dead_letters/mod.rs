@@ -1,0 +1,140 @@
+//! `shardmill dead-letters`: look at records that were given up, and send them again.
+
+mod list;
+mod places;
+mod replay;
+mod sender;
+mod show;
+mod text;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::{Args, Subcommand};
+
+use super::Failure;
+use crate::dead_letters::read::Filter;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// List dead letters, each shard's in order, oldest first.
+    #[command(after_help = list::EXAMPLES)]
+    List(list::Arguments),
+    /// Show a dead letter with its payload.
+    #[command(after_help = show::EXAMPLES)]
+    Show(show::Arguments),
+    /// Send the records of dead letters again, as they were: key, hash key and payload.
+    #[command(after_help = replay::EXAMPLES)]
+    Replay(replay::Arguments),
+}
+
+/// Which letters.
+#[derive(Debug, Args)]
+struct Wanted {
+    /// Only those that this processor gave up.
+    #[arg(long, value_name = "NAME")]
+    processor: Option<String>,
+    /// Only those that were given up since then: a time such as 2026-07-01T12:00:00Z, a day, or how long ago, such as 2h.
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<u64>,
+    /// Only those whose reason contains this text, in letters of either case.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+pub(super) async fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::List(arguments) => list::list(arguments).await,
+        Command::Show(arguments) => show::show(arguments).await,
+        Command::Replay(arguments) => replay::replay(arguments).await,
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    fn filter(&self, id: Option<&str>) -> Filter {
+        Filter {
+            id: id.map(str::to_ascii_lowercase),
+            processor: self.processor.clone(),
+            since: self.since,
+            reason: self.reason.clone(),
+        }
+    }
+}
+
+/// In milliseconds since 1970.
+fn now() -> u64 {
+    milliseconds(SystemTime::now())
+}
+
+fn milliseconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn since(text: &str) -> Result<u64, String> {
+    since_at(text, SystemTime::now())
+}
+
+fn since_at(text: &str, now: SystemTime) -> Result<u64, String> {
+    if let Ok(ago) = humantime::parse_duration(text) {
+        return Ok(milliseconds(now).saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
+    }
+    let whole = if text.len() == "2026-07-01".len() { format!("{text}T00:00:00Z") } else { text.to_owned() };
+    let time = humantime::parse_rfc3339_weak(&whole);
+    time.map(milliseconds)
+        .map_err(|_| "a time such as 2026-07-01T12:00:00Z, a day, or how long ago, such as 2h".to_owned())
+}
+
+/// The beginning of an id, long enough not to be a slip.
+fn id(text: &str) -> Result<String, String> {
+    if (4..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(text.to_ascii_lowercase());
+    }
+    Err("an id of `dead-letters list` is expected, or at least its first 4 digits".to_owned())
+}
+
+/// A time as people read it.
+fn shown_time(milliseconds: u64) -> String {
+    /// After this the calendar of the library ends, in the year 9999.
+    const LAST: u64 = 253_402_300_799_999;
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST));
+    humantime::format_rfc3339_millis(time).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_a_moment_a_day_or_how_long_ago() {
+        let now = UNIX_EPOCH + Duration::from_millis(1_790_000_000_000);
+        for (text, milliseconds) in [
+            ("2h", 1_790_000_000_000 - 7_200_000),
+            ("1m 30s", 1_790_000_000_000 - 90_000),
+            ("90000days", 0),
+            ("2026-09-21", 1_789_948_800_000),
+            ("2026-09-21T14:13:20Z", 1_790_000_000_000),
+            ("2026-09-21 14:13:20", 1_790_000_000_000),
+            ("2026-09-21T14:13:20.500Z", 1_790_000_000_500),
+        ] {
+            assert_eq!(since_at(text, now), Ok(milliseconds), "{text}");
+        }
+        for text in ["", "yesterday", "1790000000000", "2026-13-01", "2h ago", "éééééé"] {
+            assert!(since_at(text, now).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_hexadecimal_and_may_be_cut() {
+        assert_eq!(id("9F3c"), Ok("9f3c".to_owned()));
+        for text in ["", "9f3", "9f3x", "-9f3c", &"9".repeat(21)] {
+            assert!(id(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn any_time_can_be_shown() {
+        assert_eq!(shown_time(1_790_000_000_123), "2026-09-21T14:13:20.123Z");
+        assert!(shown_time(u64::MAX).starts_with("9999-12-31"));
+    }
+}

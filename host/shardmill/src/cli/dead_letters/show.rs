@@ -1,0 +1,128 @@
+//! `shardmill dead-letters show`
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::{Wanted, id, now, places, shown_time, text};
+use crate::cli::{Failure, output};
+use crate::dead_letters::read::{Found, Letters};
+use crate::dead_letters::to_json;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  shardmill dead-letters show 9f3c --config shardmill.toml
+  shardmill dead-letters show 9f3c61d0a7b2 --folder /var/lib/shardmill/dead-letters --json
+  shardmill dead-letters show 9f3c --stream enrich-failed --payload > record.bin";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// Its id, or the beginning of it.
+    #[arg(value_name = "ID", value_parser = id)]
+    id: String,
+    #[command(flatten)]
+    places: places::Arguments,
+    #[command(flatten)]
+    wanted: Wanted,
+    /// Write the payload alone, byte for byte.
+    #[arg(long, conflicts_with = "json")]
+    payload: bool,
+    /// Print JSON, one line: the letter as it is stored, with the payload in base64.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn show(arguments: &Arguments) -> Result<(), Failure> {
+    let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
+    let mut letters = Letters::new(places.open().await?, arguments.wanted.filter(Some(&arguments.id)), now());
+    let marks = places.marks()?;
+    let all = all_of(&mut letters, &arguments.id).await?;
+    let Some(first) = all.first() else { return Ok(()) };
+    if arguments.payload {
+        if all.iter().any(|found| found.identity != first.identity) {
+            return Err(Failure::running("there are letters about records with different payloads in that place")
+                .help("look at them with --json"));
+        }
+        return write(&first.letter.data);
+    }
+    let copies = all.len() as u64 + letters.repeats();
+    for (index, found) in all.iter().enumerate() {
+        let is_replayed = marks.contains(&found.identity);
+        if arguments.json {
+            let mut letter: Value = serde_json::from_str(&to_json(&found.letter)).unwrap_or_default();
+            letter["replayed"] = is_replayed.into();
+            letter["copies"] = copies.into();
+            letter["place"] = places.name(found.place).into();
+            output::line(letter);
+            continue;
+        }
+        if index > 0 {
+            output::line("");
+        }
+        tell(found, is_replayed, &places.name(found.place), copies);
+    }
+    Ok(())
+}
+
+/// The letters about the one record whose id begins like this, one or more.
+pub(super) async fn all_of(letters: &mut Letters, id: &str) -> Result<Vec<Found>, Failure> {
+    let mut all: Vec<Found> = Vec::new();
+    while let Some(found) = letters.next().await? {
+        all.push(found);
+    }
+    let ids: BTreeSet<String> = all.iter().map(|found| found.identity.id.to_string()).collect();
+    match ids.len() {
+        1 => Ok(all),
+        0 => Err(Failure::running(format!("there is no dead letter whose id begins with `{id}`"))
+            .help("`shardmill dead-letters list` shows those that there are")),
+        _several => {
+            let ids: Vec<String> = ids.into_iter().collect();
+            Err(Failure::running(format!("`{id}` begins the ids of several dead letters"))
+                .help(format!("take more digits: {}", ids.join(", "))))
+        }
+    }
+}
+
+fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
+    let letter = &found.letter;
+    let say = |name: &str, value: &str| output::line(format_args!("{name:<14} {}", text::line(value)));
+    say("id", &found.identity.id.to_string());
+    say("kept in", place);
+    say("given up by", &format!("{} of {}", letter.processor, letter.application));
+    say("given up at", &format!("{} after {} attempts", shown_time(letter.given_up_at), letter.attempts));
+    say("reason", &letter.reason);
+    say("stream", &letter.stream);
+    say("shard", letter.shard.as_str());
+    say("position", &letter.position.to_string());
+    say("arrived at", &shown_time(letter.arrived_at));
+    say("partition key", &letter.partition_key);
+    if let Some(key) = letter.explicit_hash_key {
+        say("hash key", &key.to_string());
+    }
+    say("plugin", &format!("sha-256 {}", letter.plugin));
+    say("worker", &format!("{}, lease epoch {}", letter.worker, letter.lease_epoch));
+    say("stored", if copies == 1 { "once".to_owned() } else { format!("{copies} times") }.as_str());
+    say("sent again", if is_replayed { "yes" } else { "no" });
+    match text::as_text(&letter.data) {
+        Some(text) => {
+            say("payload", &format!("{} bytes of text", letter.data.len()));
+            output::line(text);
+        }
+        None => {
+            say("payload", &format!("{} bytes", letter.data.len()));
+            output::line(text::hex_dump(&letter.data));
+        }
+    }
+}
+
+fn write(payload: &[u8]) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(payload).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::running(format!("the payload cannot be written: {error}")))
+        }
+        _written => Ok(()),
+    }
+}

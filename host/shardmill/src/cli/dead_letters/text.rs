@@ -1,0 +1,77 @@
+//! Texts of guests and payloads, as a terminal can be trusted with them.
+
+use std::fmt::Write as _;
+
+/// How much of a payload is shown that is no text, in bytes.
+const SHOWN_BYTES: usize = 1 << 10;
+const BYTES_OF_A_LINE: usize = 16;
+
+/// A text in one line, without what a terminal would take for a command.
+pub(super) fn line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() { line.extend(character.escape_default()) } else { line.push(character) }
+    }
+    line
+}
+
+/// A text in one line of at most so many characters.
+pub(super) fn short(text: &str, longest: usize) -> String {
+    let mut short = line(text);
+    if let Some((at, _)) = short.char_indices().nth(longest) {
+        short.truncate(at);
+        short.push('…');
+    }
+    short
+}
+
+/// The text that a payload is, if it is one.
+pub(super) fn as_text(payload: &[u8]) -> Option<&str> {
+    let is_text = |text: &&str| !text.chars().any(|character| character.is_control() && !"\n\r\t".contains(character));
+    std::str::from_utf8(payload).ok().filter(is_text)
+}
+
+/// Bytes in hexadecimal and in ASCII, as far as they are shown.
+pub(super) fn hex_dump(payload: &[u8]) -> String {
+    let mut dump = String::new();
+    for (index, bytes) in payload[..payload.len().min(SHOWN_BYTES)].chunks(BYTES_OF_A_LINE).enumerate() {
+        let hex: String = bytes.iter().map(|byte| format!(" {byte:02x}")).collect();
+        let ascii: String =
+            bytes.iter().map(|byte| if (b' '..=b'~').contains(byte) { *byte as char } else { '.' }).collect();
+        // A text takes all that is written to it.
+        let _ = writeln!(dump, "{:08x} {hex:<48}  {ascii}", index * BYTES_OF_A_LINE);
+    }
+    if payload.len() > SHOWN_BYTES {
+        let more = payload.len() - SHOWN_BYTES;
+        let _ = writeln!(dump, "… and {more} bytes more; --payload writes all of them");
+    }
+    dump.truncate(dump.trim_end().len());
+    dump
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_and_not_sent() {
+        assert_eq!(line("a\u{1b}[2Jb\r\nc\u{7f} é"), "a\\u{1b}[2Jb\\r\\nc\\u{7f} é");
+        assert_eq!((short("ééé", 3), short("éééé", 3)), ("ééé".to_owned(), "ééé…".to_owned()));
+        assert_eq!(as_text("é\n\t".as_bytes()), Some("é\n\t"));
+        for payload in [&b"\xff"[..], b"a\x1b[2J", b"\0"] {
+            assert_eq!(as_text(payload), None);
+        }
+    }
+
+    #[test]
+    fn bytes_are_shown_in_both_ways() {
+        let dump = hex_dump(b"\0ABCDEFGHIJKLMNOPQ");
+        let expected = "00000000  00 41 42 43 44 45 46 47 48 49 4a 4b 4c 4d 4e 4f  .ABCDEFGHIJKLMNO\n\
+                        00000010  50 51                                            PQ";
+        assert_eq!(dump, expected);
+        let long = hex_dump(&[7; SHOWN_BYTES + 5]);
+        assert_eq!(long.lines().count(), SHOWN_BYTES / BYTES_OF_A_LINE + 1);
+        assert!(long.ends_with("… and 5 bytes more; --payload writes all of them"));
+        assert_eq!(hex_dump(b""), "");
+    }
+}

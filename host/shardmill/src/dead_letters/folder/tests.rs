@@ -1,0 +1,120 @@
+//! Folders on disks that fail, under processes that are killed, and with several writers.
+
+mod faults;
+mod processes;
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use shardmill_engine::DeadLetter;
+
+use super::super::letter::tests::letter;
+use super::super::metrics::Metrics;
+use super::super::read::Place;
+use super::super::tests::{lease, read_back};
+use super::*;
+
+const FILE_BYTES: u64 = 64 << 20;
+
+async fn found(folder: &Path) -> Vec<DeadLetter> {
+    read_back(Place::Folder(folder.to_owned())).await
+}
+
+fn letters(numbers: impl IntoIterator<Item = u64>) -> Vec<DeadLetter> {
+    numbers.into_iter().map(letter).collect()
+}
+
+fn opened(folder: &Path, run: u64) -> Folder {
+    Folder::open(folder, FILE_BYTES, "enrich", "host/1 é", run, Metrics::default().of_place("enrich", "folder"))
+        .unwrap()
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn letters_are_in_the_folder_when_they_are_stored_one_a_line() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("below").join("letters");
+    let held = lease().await;
+    let metrics = Metrics::default().of_place("enrich", "folder");
+    let place = Folder::open(&folder, FILE_BYTES, "enrich", "host/1 é", 0xab, metrics.clone()).unwrap();
+    assert_eq!(files(&folder), [""; 0], "there is no file without a letter");
+    place.store(Vec::new(), &held.fence()).await.unwrap();
+    assert_eq!(files(&folder), [""; 0]);
+    place.store(letters([1, 2]), &held.fence()).await.unwrap();
+    assert_eq!(found(&folder).await, letters([1, 2]));
+    place.store(letters([3]), &held.fence()).await.unwrap();
+    assert_eq!(found(&folder).await, letters([1, 2, 3]));
+    let [file] = &files(&folder)[..] else { panic!("{:?}", files(&folder)) };
+    assert!(file.starts_with("enrich-2") && file.ends_with("Z-host_1__-00000000000000ab-0001.jsonl"), "{file}");
+    let text = fs::read_to_string(folder.join(file)).unwrap();
+    assert_eq!(text.lines().count(), 3);
+    assert_eq!(metrics.counts(), (3, 0, 0));
+}
+
+#[tokio::test]
+async fn two_workers_in_one_folder_do_not_meet() {
+    let home = tempfile::tempdir().unwrap();
+    let held = lease().await;
+    // Even with one id, by a mistake.
+    let places = [1, 2].map(|run| opened(home.path(), run));
+    let store = async |place: &Folder, first: u64| {
+        for number in (first..first + 100).step_by(5) {
+            place.store(letters(number..number + 5), &held.fence()).await.unwrap();
+        }
+    };
+    tokio::join!(store(&places[0], 1), store(&places[1], 101), store(&places[0], 201));
+    assert_eq!(files(home.path()).len(), 2);
+    assert_eq!(found(home.path()).await, letters(1..=300));
+}
+
+#[tokio::test]
+async fn a_file_that_somebody_removed_is_followed_by_another_one() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("letters");
+    let held = lease().await;
+    let place = opened(&folder, 1);
+    place.store(letters([1]), &held.fence()).await.unwrap();
+    fs::remove_file(folder.join(&files(&folder)[0])).unwrap();
+    place.store(letters([2]), &held.fence()).await.unwrap();
+    assert_eq!(found(&folder).await, letters([2]));
+    // With the folder.
+    fs::remove_dir_all(&folder).unwrap();
+    place.store(letters([3]), &held.fence()).await.unwrap();
+    assert_eq!(found(&folder).await, letters([3]));
+}
+
+#[tokio::test]
+async fn what_is_no_folder_is_told_before_anything_runs() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "").unwrap();
+    let open = |path: &Path| {
+        Folder::open(path, FILE_BYTES, "enrich", "w", 1, Metrics::default().of_place("enrich", "folder")).err()
+    };
+    assert!(open(&file).is_some() && open(&file.join("below")).is_some());
+    assert!(open(&home.path().join("letters")).is_none());
+}
+
+#[test]
+fn a_file_is_followed_by_another_one_when_it_is_large_or_its_day_is_over() {
+    let home = tempfile::tempdir().unwrap();
+    let writer = Writer { processor: "enrich".to_owned(), worker: "w".to_owned(), run: 7 };
+    let mut lines = Lines::new(Box::new(SystemDisk), home.path().to_owned(), writer, 100);
+    let at = |seconds: u64| std::time::UNIX_EPOCH + Duration::from_secs(1_790_000_000 + seconds);
+    for (line, seconds) in [(60, 0), (40, 1), (1, 2), (500, 3), (500, 4), (10, 5), (10, 86_405), (10, 86_406)] {
+        lines.append(&vec![b'x'; line], at(seconds)).unwrap();
+    }
+    let sizes: Vec<u64> =
+        files(home.path()).iter().map(|file| fs::metadata(home.path().join(file)).unwrap().len()).collect();
+    assert_eq!(sizes, [100, 1, 500, 500, 10, 20]);
+    let names = files(home.path());
+    assert_eq!(names[0], "enrich-20260921T141320Z-w-0000000000000007-0001.jsonl");
+    assert!(names[5].starts_with("enrich-20260922T"), "{names:?}");
+}
