@@ -24,7 +24,7 @@ const REASON: usize = 100;
 const ATTEMPTS: usize = 4;
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     places: places::Arguments,
     #[command(flatten)]

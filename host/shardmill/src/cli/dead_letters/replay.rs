@@ -32,7 +32,7 @@ folder are noted in the file .replayed beside them. A stream cannot be marked: w
 each time.";
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Only the letter with this id, or the beginning of it.
     #[arg(value_name = "ID", value_parser = id)]
     id: Option<String>,
@@ -100,9 +100,10 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     bar.finish_and_clear();
     let noted = note_shared(&mut sender, &tally);
     let repeats = letters.repeats() + tally.shared.len() as u64;
-    let sent: BTreeMap<&str, u64> = match arguments.dry_run {
-        true => tally.would.iter().map(|(stream, count)| (stream.as_str(), *count)).collect(),
-        false => sender.sent().collect(),
+    let sent: BTreeMap<&str, u64> = if arguments.dry_run {
+        tally.would.iter().map(|(stream, count)| (stream.as_str(), *count)).collect()
+    } else {
+        sender.sent().collect()
     };
     let is_interrupted = matches!(ended, Err(Ended::Stopped));
     if arguments.json {

@@ -18,7 +18,7 @@ Examples:
   shardmill dead-letters show 9f3c --stream enrich-failed --payload > record.bin";
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Its id, or the beginning of it.
     #[arg(value_name = "ID", value_parser = id)]
     id: String,
@@ -103,7 +103,8 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
     }
     say("plugin", &format!("sha-256 {}", letter.plugin));
     say("worker", &format!("{}, lease epoch {}", letter.worker, letter.lease_epoch));
-    say("stored", if copies == 1 { "once".to_owned() } else { format!("{copies} times") }.as_str());
+    let stored = if copies == 1 { "once".to_owned() } else { format!("{copies} times") };
+    say("stored", &stored);
     say("sent again", if is_replayed { "yes" } else { "no" });
     match text::as_text(&letter.data) {
         Some(text) => {

@@ -1,7 +1,7 @@
 //! The file that lines are appended to, whole or not at all, and when another one follows it.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::disk::{Appended, Disk};
@@ -109,10 +109,6 @@ impl Lines {
                 }
             }
         }
-    }
-
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
     }
 }
 

@@ -57,7 +57,7 @@ impl Folder {
         let (jobs, queue) = mpsc::unbounded_channel();
         let processor = writer.processor.clone();
         let lines = Lines::new(disk, path.to_owned(), writer, file_bytes);
-        tokio::spawn(Queue::new(queue, lines, processor, metrics.clone()).run());
+        tokio::spawn(Queue::new(queue, path.to_owned(), processor, metrics.clone()).run(lines));
         Self { path: path.to_owned(), jobs, metrics }
     }
 
@@ -85,12 +85,13 @@ impl DeadLetters for Folder {
         let (done, stored) = oneshot::channel();
         let job = Job { lines: lines.into_bytes(), fence: fence.clone(), done };
         self.jobs.send(job).map_err(|_| self.broken())?;
-        tokio::select! {
+        let result = tokio::select! {
             biased;
             result = stored => result.unwrap_or_else(|_| Err(self.broken())),
             // What is being written at this moment may be stored. The successor gives it up again.
-            _ = fence.lost() => return Err(DeadLetterError::Fenced),
-        }?;
+            _ = fence.lost() => Err(DeadLetterError::Fenced),
+        };
+        result?;
         self.metrics.stored(count);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use shardmill_engine::{Backoff, DeadLetterError};
@@ -28,8 +29,7 @@ pub(super) struct Job {
 pub(super) struct Queue {
     jobs: mpsc::UnboundedReceiver<Job>,
     waiting: VecDeque<Job>,
-    /// `None` while the disk is at work.
-    lines: Option<Lines>,
+    folder: PathBuf,
     processor: String,
     metrics: PlaceMetrics,
     failures: u32,
@@ -42,16 +42,16 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(
         jobs: mpsc::UnboundedReceiver<Job>,
-        lines: Lines,
+        folder: PathBuf,
         processor: String,
         metrics: PlaceMetrics,
     ) -> Self {
-        Self { jobs, waiting: VecDeque::new(), lines: Some(lines), processor, metrics, failures: 0, told: None }
+        Self { jobs, waiting: VecDeque::new(), folder, processor, metrics, failures: 0, told: None }
     }
 
     /// Runs until nobody can hand anything over any more.
-    pub(super) async fn run(mut self) {
-        while let Some(lines) = self.lines.take() {
+    pub(super) async fn run(mut self, mut lines: Lines) {
+        loop {
             if self.waiting.is_empty() {
                 let Some(job) = self.jobs.recv().await else { return };
                 self.waiting.push_back(job);
@@ -61,15 +61,14 @@ impl Queue {
             }
             let (batch, bytes) = self.next_batch();
             if batch.is_empty() {
-                self.lines = Some(lines);
                 continue;
             }
             let written = tokio::task::spawn_blocking(move || {
-                let mut lines = lines;
                 let result = lines.append(&bytes, SystemTime::now());
                 (lines, result)
             });
-            let (lines, result) = match written.await {
+            let result;
+            (lines, result) = match written.await {
                 Ok(written) => written,
                 // Whoever waits learns of it, because what they wait for is dropped with this.
                 Err(error) => {
@@ -78,10 +77,9 @@ impl Queue {
                 }
             };
             match result {
-                Ok(()) => self.stored(&lines, batch),
-                Err(error) => self.failed(&lines, batch, &error).await,
+                Ok(()) => self.stored(batch),
+                Err(error) => self.failed(batch, &error).await,
             }
-            self.lines = Some(lines);
         }
     }
 
@@ -104,29 +102,28 @@ impl Queue {
         (batch, bytes)
     }
 
-    fn stored(&mut self, lines: &Lines, batch: Vec<Job>) {
+    fn stored(&mut self, batch: Vec<Job>) {
         self.failures = 0;
         if self.told.take().is_some() {
-            let folder = lines.folder().display();
+            let folder = self.folder.display();
             tracing::info!(processor = self.processor, %folder, "dead letters are stored again");
         }
         batch.into_iter().for_each(|job| tell(job, Ok(())));
     }
 
-    async fn failed(&mut self, lines: &Lines, batch: Vec<Job>, error: &io::Error) {
+    async fn failed(&mut self, batch: Vec<Job>, error: &io::Error) {
         self.metrics.failed();
         let reason = error.to_string();
-        let folder = lines.folder();
         if is_final(error) {
             let reason = format!("{reason}; correct `folder` in [processors.{}.dead-letters]", self.processor);
             for job in batch {
-                tell(job, Err(DeadLetterError::Refused { place: place(folder), reason: reason.clone() }));
+                tell(job, Err(DeadLetterError::Refused { place: place(&self.folder), reason: reason.clone() }));
             }
             return;
         }
         if self.told.as_ref() != Some(&reason) {
             tracing::warn!(
-                processor = self.processor, folder = %folder.display(), reason,
+                processor = self.processor, folder = %self.folder.display(), reason,
                 "dead letters cannot be stored; trying on, and their shards wait. {}", hint(error)
             );
             self.told = Some(reason);
