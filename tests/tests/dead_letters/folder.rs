@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use shardmill_tests::{Environment, Services, assert_says, command};
+use shardmill_tests::{Services, assert_says, command};
 use tempfile::TempDir;
 
 use crate::letters::{GIVEN_UP, Letter, assert_holds, ends, id_of, json_line, json_lines, letters, write};

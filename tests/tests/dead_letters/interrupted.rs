@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shardmill_tests::{Environment, Process, Services, assert_says, command, eventually, raw};
+use shardmill_tests::{Process, Services, assert_says, command, eventually, raw};
 use tempfile::TempDir;
 
 use crate::letters::{assert_holds, dead_letters, json_line, letters, write};

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use aws_smithy_types::base64;
 use serde_json::{Value, json};
-use shardmill_tests::{Environment, Finished, Services, command, run};
+use shardmill_tests::{Finished, Services, command, run};
 
 /// When the first letter was given up, in milliseconds since 1970: 15 June 2025, 15:06:40.
 pub(crate) const GIVEN_UP: u64 = 1_750_000_000_000;

@@ -121,7 +121,9 @@ mod tests {
         // Marks of letters that were sent again are kept by it.
         assert_eq!((id.len(), payload.len()), (20, 32));
         assert!(identity.id.begins_with(&id[..6]) && !identity.id.begins_with("zz"));
-        for (id, payload) in [(&id[1..], &*payload), (&id, "é"), ("", ""), (&id, &"g".repeat(32))] {
+        for (id, payload) in
+            [(&id[1..], payload.as_str()), (&id[..], "é"), ("", ""), (&id[..], "g".repeat(32).as_str())]
+        {
             assert_eq!(Identity::parse(id, payload), None);
         }
     }

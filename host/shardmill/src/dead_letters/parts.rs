@@ -180,6 +180,12 @@ mod tests {
         }
     }
 
+    /// What comes of the last record.
+    fn joined(records: &[UserRecord]) -> Option<Taken> {
+        let mut joiner = Joiner::default();
+        records.iter().fold(None, |_, record| Some(joiner.take(&record.data)))
+    }
+
     fn large(bytes: usize) -> DeadLetter {
         let mut letter = letter(1);
         letter.data = (0..bytes).map(|index| (index * 7 % 251) as u8).collect::<Vec<_>>().into();
@@ -218,9 +224,7 @@ mod tests {
             assert_fits(&records);
             let keys: HashSet<_> = records.iter().map(|record| &record.partition_key).collect();
             assert_eq!(keys.len(), 1, "letters of one key are in one shard");
-            let mut joiner = Joiner::default();
-            let taken = records.iter().map(|record| joiner.take(&record.data)).last();
-            assert_eq!(taken, Some(Taken::Letter(Box::new(letter))));
+            assert_eq!(joined(&records), Some(Taken::Letter(Box::new(letter))));
         }
         let mut longest = letter(1);
         longest.partition_key = "é".repeat(256);
@@ -269,15 +273,13 @@ mod tests {
         fn any_letter_fits_and_comes_back(letter in letters()) {
             let records = records(&letter);
             assert_fits(&records);
-            let mut joiner = Joiner::default();
-            let taken = records.iter().map(|record| joiner.take(&record.data)).last();
-            prop_assert_eq!(taken, Some(Taken::Letter(Box::new(letter))));
+            prop_assert_eq!(joined(&records), Some(Taken::Letter(Box::new(letter))));
         }
 
         #[test]
         fn slices_are_the_whole_text_and_none_is_too_long(text in "(?s).{0,300}", room in 6usize..40) {
             let slices = slices(&text, room);
-            prop_assert_eq!(slices.concat(), text);
+            prop_assert_eq!(slices.concat(), text.as_str());
             for slice in slices {
                 // Without the quotation marks.
                 prop_assert!(serde_json::to_string(slice).unwrap().len() - 2 <= room);
