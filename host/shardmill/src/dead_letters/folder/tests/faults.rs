@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use proptest::prelude::*;
 use tracing_subscriber::fmt::MakeWriter;
@@ -201,9 +202,9 @@ async fn a_lease_that_is_lost_while_the_disk_is_full_writes_nothing_later() {
     let disk = Faulty::with(vec![Fault::Append(5, io::ErrorKind::StorageFull); 8]);
     let metrics = Metrics::default().of_place("enrich", "folder");
     let place = Folder::on(Box::new(disk), home.path(), FILE_BYTES, writer(), metrics.clone());
-    let fence = held.fence();
+    let (fence, others) = (held.fence(), other.fence());
     let (lost, stored, ()) =
-        tokio::join!(place.store(letters([1]), &fence), place.store(letters([2]), &other.fence()), async {
+        tokio::join!(place.store(letters([1]), &fence), place.store(letters([2]), &others), async {
             tokio::time::sleep(Duration::from_millis(300)).await;
             let (stored, failures, waiting) = metrics.counts();
             assert_eq!((stored, failures > 0, waiting), (0, true, 2), "both wait");
