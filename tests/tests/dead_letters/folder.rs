@@ -59,7 +59,7 @@ async fn letters_are_listed_once_in_order_and_filtered() {
         "enrich",
         "orders shardId-000000000000",
         "49570000000009/0",
-        "2025-06-15T15:06:49.000Z",
+        "2025-06-15T15:06:49Z",
         "Timeout of the \\u{1b}[31mdatabase",
         listed[8]["id"].as_str().expect("an id"),
     ] {

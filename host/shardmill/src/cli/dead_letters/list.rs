@@ -2,10 +2,10 @@
 
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use serde_json::json;
 
-use super::{Wanted, now, places, shown_time, text};
+use super::{Wanted, now, places, shown_second, text};
 use crate::cli::{Failure, output};
 use crate::dead_letters::read::{Found, Letters};
 
@@ -20,7 +20,8 @@ A letter that was stored twice is shown once.";
 
 /// Of a reason in the table, in characters.
 const REASON: usize = 100;
-/// The place of the column with the number of attempts.
+/// The places of columns that are copied, or that say nothing in two lines.
+const UNBROKEN: [usize; 3] = [0, ATTEMPTS, 5];
 const ATTEMPTS: usize = 4;
 
 #[derive(Debug, Args)]
@@ -73,6 +74,11 @@ fn table() -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["Id", "Processor", "Shard", "Position", "Attempts", "Given up", "Again", "Reason"]);
+    for column in UNBROKEN {
+        if let Some(column) = table.column_mut(column) {
+            column.set_constraint(ColumnConstraint::ContentWidth);
+        }
+    }
     if let Some(column) = table.column_mut(ATTEMPTS) {
         column.set_cell_alignment(CellAlignment::Right);
     }
@@ -87,7 +93,7 @@ fn add(table: &mut Table, found: &Found, is_replayed: bool) {
         text::line(&format!("{} {}", letter.stream, letter.shard)),
         letter.position.to_string(),
         letter.attempts.to_string(),
-        shown_time(letter.given_up_at),
+        shown_second(letter.given_up_at),
         if is_replayed { "sent" } else { "" }.to_owned(),
         text::short(&letter.reason, REASON),
     ]);

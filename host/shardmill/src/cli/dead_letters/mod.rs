@@ -95,10 +95,18 @@ fn id(text: &str) -> Result<String, String> {
 
 /// A time as people read it.
 fn shown_time(milliseconds: u64) -> String {
+    humantime::format_rfc3339_millis(time(milliseconds)).to_string()
+}
+
+/// The same, shorter.
+fn shown_second(milliseconds: u64) -> String {
+    humantime::format_rfc3339_seconds(time(milliseconds)).to_string()
+}
+
+fn time(milliseconds: u64) -> SystemTime {
     /// After this the calendar of the library ends, in the year 9999.
     const LAST: u64 = 253_402_300_799_999;
-    let time = UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST));
-    humantime::format_rfc3339_millis(time).to_string()
+    UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST))
 }
 
 #[cfg(test)]
@@ -135,6 +143,7 @@ mod tests {
     #[test]
     fn any_time_can_be_shown() {
         assert_eq!(shown_time(1_790_000_000_123), "2026-09-21T14:13:20.123Z");
+        assert_eq!(shown_second(1_790_000_000_999), "2026-09-21T14:13:20Z");
         assert!(shown_time(u64::MAX).starts_with("9999-12-31"));
     }
 }

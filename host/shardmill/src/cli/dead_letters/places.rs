@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use aws_config::SdkConfig;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use shardmill_producer::Producer;
 use shardmill_stream::Kinesis;
 use tokio::sync::OnceCell;
@@ -20,9 +20,10 @@ use crate::telemetry;
 
 /// Where letters are, as it is written on the command line.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("place").args(["config", "folder", "stream"]).required(true).multiple(true))]
 pub(super) struct Arguments {
     /// The configuration file, whose [processors.NAME.dead-letters] say where letters are, and [aws] how AWS is reached.
-    #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG", required_unless_present_any = ["folder", "stream"])]
+    #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG")]
     config: Option<PathBuf>,
     /// A folder of dead letters, in place of those that the configuration names.
     #[arg(long, value_name = "DIR", conflicts_with = "stream")]

@@ -24,11 +24,11 @@ Examples:
   shardmill dead-letters replay --folder /var/lib/shardmill/dead-letters --to orders-retry --rate 50
   shardmill dead-letters replay --stream enrich-failed --marks replayed.jsonl
 
-Records of a key are sent in their order. A record goes once, also if its letter was stored twice or if several processors
+Records of a key are sent in their order. A record goes once, also if its letter was stored twice or if several processors \
 gave it up: whoever reads the stream gets it again, processors that had no trouble with it included. --to sends it elsewhere.
 
-What has been sent is noted, and a later replay passes over it; one that was interrupted goes on where it was. Letters of a
-folder are noted in the file .replayed beside them. A stream cannot be marked: without --marks FILE everything in it is sent
+What has been sent is noted, and a later replay passes over it; one that was interrupted goes on where it was. Letters of a \
+folder are noted in the file .replayed beside them. A stream cannot be marked: without --marks FILE everything in it is sent \
 each time.";
 
 #[derive(Debug, Args)]

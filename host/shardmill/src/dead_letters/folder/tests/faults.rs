@@ -240,9 +240,11 @@ async fn shards_that_give_up_together_share_a_sync() {
     let metrics = Metrics::default().of_place("enrich", "folder");
     let place = Folder::on(Box::new(disk.clone()), home.path(), FILE_BYTES, writer(), metrics);
     let fence = held.fence();
+    place.store(letters([SHARDS + 1]), &fence).await.unwrap();
+    assert_eq!(disk.syncs.load(SeqCst), 1, "it is durable when it is stored");
     let stores = (1..=SHARDS).map(|number| place.store(letters([number]), &fence));
     futures::future::try_join_all(stores).await.unwrap();
-    assert_eq!(found(home.path()).await, letters(1..=SHARDS));
+    assert_eq!(found(home.path()).await, letters(1..=SHARDS + 1));
     let syncs = disk.syncs.load(SeqCst);
     assert!(syncs <= 30, "{syncs} syncs for {SHARDS} shards");
 }
