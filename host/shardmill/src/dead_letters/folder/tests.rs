@@ -5,6 +5,7 @@ mod processes;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use shardmill_engine::DeadLetter;
@@ -16,6 +17,35 @@ use super::super::tests::{lease, read_back};
 use super::*;
 
 const FILE_BYTES: u64 = 64 << 20;
+
+/// What a test that runs itself again as another process does there.
+const HERE: &str = "SHARDMILL_TEST_DEAD_LETTERS";
+
+/// The folder of a test that has been run again as another process; `None` in the first one.
+fn is_child() -> Option<PathBuf> {
+    std::env::var_os(HERE).map(Into::into)
+}
+
+/// This program, with one test, in a shell which sees to it that a file that is too large is an error and no signal.
+fn again(test: &str, folder: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", r#"trap '' XFSZ; exec "$0" --exact --nocapture "$1""#]);
+    command.arg(std::env::current_exe().unwrap()).arg(format!("dead_letters::folder::tests::{test}"));
+    command.env(HERE, folder);
+    command
+}
+
+/// Runs a test again in a process of its own, with a folder; there it is that folder.
+fn alone(test: &str) -> Option<PathBuf> {
+    let folder = is_child();
+    if folder.is_none() {
+        let home = tempfile::tempdir().unwrap();
+        let output = again(test, home.path()).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    }
+    folder
+}
 
 async fn found(folder: &Path) -> Vec<DeadLetter> {
     read_back(Place::Folder(folder.to_owned())).await

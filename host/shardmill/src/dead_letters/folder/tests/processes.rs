@@ -2,31 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
 
-/// What a test that runs itself again as another process does there.
-const HERE: &str = "SHARDMILL_TEST_DEAD_LETTERS";
 /// Where its first letter is counted from.
 const FIRST: &str = "SHARDMILL_TEST_FIRST_LETTER";
 /// How many letters each process could store before anybody minds.
 const ENOUGH: u64 = 1_000_000;
-
-fn is_child() -> Option<std::path::PathBuf> {
-    std::env::var_os(HERE).map(Into::into)
-}
-
-/// This program, with one test, in a shell which sees to it that a file that is too large is an error and no signal.
-fn again(test: &str, folder: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"trap '' XFSZ; exec "$0" --exact --nocapture "$1""#]);
-    command.arg(std::env::current_exe().unwrap()).arg(format!("dead_letters::folder::tests::processes::{test}"));
-    command.env(HERE, folder);
-    command
-}
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
@@ -76,7 +61,7 @@ fn workers_that_are_killed_lose_nothing_that_was_stored_and_spoil_nothing() {
         // Two at a time in one folder.
         let children = [0, 1].map(|worker| {
             let mut child =
-                again("workers_that_are_killed_lose_nothing_that_was_stored_and_spoil_nothing", home.path());
+                again("processes::workers_that_are_killed_lose_nothing_that_was_stored_and_spoil_nothing", home.path());
             child.env(FIRST, ((round * 2 + worker) * 10 * ENOUGH + 1).to_string());
             let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
             std::thread::spawn(move || stored_before_the_kill(child, (40 + 37 * (round + worker)) as usize))
@@ -97,12 +82,7 @@ fn workers_that_are_killed_lose_nothing_that_was_stored_and_spoil_nothing() {
 /// The limit on the size of files stands for a full disk: the operating system cuts a line off in its middle.
 #[test]
 fn a_line_that_the_system_cut_off_is_written_anew_when_there_is_room() {
-    let Some(folder) = is_child() else {
-        let home = tempfile::tempdir().unwrap();
-        let mut child = again("a_line_that_the_system_cut_off_is_written_anew_when_there_is_room", home.path());
-        let output = child.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    let Some(folder) = alone("processes::a_line_that_the_system_cut_off_is_written_anew_when_there_is_room") else {
         return;
     };
     let maximum = getrlimit(Resource::Fsize).maximum;
