@@ -43,7 +43,8 @@ pub struct Trap {
     pub message: String,
     /// The guest's call stack, innermost first, where the crash has one.
     pub backtrace: String,
-    /// The end of what the guest wrote to standard error during the call: a Rust guest's panic message.
+    /// The end of what the guest wrote to standard error, or logged as an error, during the call: a Rust guest's panic
+    /// message.
     pub stderr: String,
 }
 

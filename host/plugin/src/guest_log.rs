@@ -80,7 +80,8 @@ impl GuestLog {
         state.tail.clear();
     }
 
-    /// A call has ended: what was said without a line's end is said now. Returns the last lines of standard error.
+    /// A call has ended: what was said without a line's end is said now. Returns the last lines of standard error, and of
+    /// what was logged as an error.
     pub(crate) fn end(&self) -> String {
         for source in [Source::Stdout, Source::Stderr] {
             self.end_line(source);
@@ -95,6 +96,10 @@ impl GuestLog {
 
     /// One line with its fields.
     pub(crate) fn line(&self, level: Level, source: Source, message: &str, fields: &[(String, String)]) {
+        if level == Level::ERROR {
+            // How a guest of the kit says why it crashes, whether or not the line has room in the log.
+            keep_tail(&mut self.state().tail, &clean(message, self.0.line_bytes));
+        }
         if !is_enabled(level) {
             return;
         }
