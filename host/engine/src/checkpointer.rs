@@ -18,9 +18,26 @@ const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: D
 
 const HURRIED: Duration = Duration::from_millis(300);
 
-/// Remembers the newest position and writes it at an interval. Ends when dropped.
+/// When checkpoints are written.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cadence {
+    /// After so long,
+    pub(crate) interval: Duration,
+    /// or after so many records, whichever comes first.
+    pub(crate) count: Option<u64>,
+}
+
+/// What there is to write.
+#[derive(Debug, Clone, Default)]
+struct Newest {
+    position: Option<Position>,
+    /// Records up to now.
+    records: u64,
+}
+
+/// Remembers the newest position and writes it now and then. Ends when dropped.
 pub(crate) struct Checkpointer {
-    newest: watch::Sender<Option<Position>>,
+    newest: watch::Sender<Newest>,
     written: watch::Receiver<Option<Position>>,
     /// Set while somebody waits for the newest position to be written.
     hurry: watch::Sender<bool>,
@@ -31,8 +48,8 @@ pub(crate) struct Checkpointer {
 
 struct Writer {
     lease: Arc<HeldLease>,
-    interval: Duration,
-    newest: watch::Receiver<Option<Position>>,
+    cadence: Cadence,
+    newest: watch::Receiver<Newest>,
     written: watch::Sender<Option<Position>>,
     hurry: watch::Receiver<bool>,
     trouble: Arc<Trouble<LeaseKey>>,
@@ -46,18 +63,18 @@ impl Checkpointer {
     /// `trouble`: that of all shards of the consumer.
     pub(crate) fn start(
         lease: Arc<HeldLease>,
-        interval: Duration,
+        cadence: Cadence,
         trouble: Arc<Trouble<LeaseKey>>,
         metrics: Metrics,
         labels: ConsumerLabels,
     ) -> Self {
         let key = lease.lease().key.clone();
-        let (newest, newest_receiver) = watch::channel(None);
+        let (newest, newest_receiver) = watch::channel(Newest::default());
         let (written_sender, written) = watch::channel(None);
         let (hurry, hurry_receiver) = watch::channel(false);
         let writer = Writer {
             lease,
-            interval,
+            cadence,
             newest: newest_receiver,
             written: written_sender,
             hurry: hurry_receiver,
@@ -68,20 +85,22 @@ impl Checkpointer {
         Self { newest, written, hurry, task: tokio::spawn(writer.run()), key, trouble }
     }
 
-    /// Takes a position up to which everything is done and every output acknowledged.
-    pub(crate) fn advance(&self, position: Position) {
+    /// Takes a position to checkpoint, if it has moved, and counts the records that are done since.
+    pub(crate) fn advance(&self, position: Option<Position>, records: u64) {
         self.newest.send_modify(|newest| {
-            let forward = newest.as_ref().is_none_or(|newest| *newest <= position);
+            newest.records += records;
+            let Some(position) = position else { return };
+            let forward = newest.position.as_ref().is_none_or(|newest| *newest <= position);
             Invariant::Monotonic.check(forward, || format!("{position} after {newest:?}"));
             if forward {
-                *newest = Some(position);
+                newest.position = Some(position);
             }
         });
     }
 
     /// Returns when the newest position is written, or when it cannot be any more because the lease is lost.
     pub(crate) async fn flush(&mut self) {
-        let newest = self.newest.borrow().clone();
+        let newest = self.newest.borrow().position.clone();
         self.hurry.send_replace(true);
         // An error means that the writer has ended: the lease is lost.
         let _ended = self.written.wait_for(|written| *written >= newest).await;
@@ -104,7 +123,7 @@ impl Writer {
         let mut failing: Option<Instant> = None;
         let key = self.lease.lease().key.clone();
         loop {
-            let Some(position) = self.next_position().await else { return };
+            let Some((position, records)) = self.next_position().await else { return };
             match self.lease.checkpoint(Checkpoint::Position(position.clone())).await {
                 Ok(()) => {
                     failures = 0;
@@ -113,7 +132,7 @@ impl Writer {
                     }
                     self.metrics.checkpoints.get_or_create(&self.labels).inc();
                     self.written.send_replace(Some(position));
-                    self.pause(self.interval).await;
+                    self.until_due(records).await;
                 }
                 Err(shardmill_lease::Error::Lost(_)) => return,
                 Err(shardmill_lease::Error::Refused(refused)) => {
@@ -142,15 +161,30 @@ impl Writer {
         }
     }
 
-    /// Waits for a position that is newer than the last one written. `None` when nobody is there to send one.
-    async fn next_position(&mut self) -> Option<Position> {
+    /// Waits for a position that is newer than the last one written; with the count of records at that time. `None` when
+    /// nobody is there to send one.
+    async fn next_position(&mut self) -> Option<(Position, u64)> {
         let written = self.written.borrow().clone();
-        let newest = self.newest.wait_for(|newest| *newest > written).await.ok()?;
-        newest.clone()
+        let newest = self.newest.wait_for(|newest| newest.position > written).await.ok()?;
+        Some((newest.position.clone()?, newest.records))
+    }
+
+    /// Waits until the next checkpoint is due, `records` being the count at the last one; not if somebody is in a hurry.
+    async fn until_due(&mut self, records: u64) {
+        let due = self.cadence.count.map(|count| records.saturating_add(count));
+        let (newest, hurry) = (&mut self.newest, &mut self.hurry);
+        let many = newest.wait_for(|newest| due.is_some_and(|due| newest.records >= due));
+        let early = async {
+            tokio::select! {
+                _ = hurry.wait_for(|hurry| *hurry) => {}
+                _ = many => {}
+            }
+        };
+        let _elapsed_or_early = tokio::time::timeout(self.cadence.interval, early).await;
     }
 
     /// Waits, unless somebody is in a hurry.
-    async fn pause(&mut self, interval: Duration) {
-        let _elapsed_or_hurry = tokio::time::timeout(interval, self.hurry.wait_for(|hurry| *hurry)).await;
+    async fn pause(&mut self, time: Duration) {
+        let _elapsed_or_hurry = tokio::time::timeout(time, self.hurry.wait_for(|hurry| *hurry)).await;
     }
 }

@@ -10,6 +10,7 @@ use shardmill_lease::{Clock, Coordinator, Event, Handle};
 use shardmill_record::ShardId;
 use shardmill_stream::polling::ReadLimits;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim::{prepare, watch_over};
@@ -17,6 +18,7 @@ use crate::input::Input;
 use crate::shard_run::{Shared, run_shard};
 use crate::shard_source::Streams;
 use crate::shard_task::Ended;
+use crate::stop::StopReason;
 use crate::{Budget, DeadLetters, Destinations, Guest, Metrics, Options, Status};
 
 /// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
@@ -40,6 +42,8 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The guest.
     pub guest: Arc<dyn Guest>,
+    /// The digest of the guest's plugin.
+    pub plugin: Arc<str>,
     /// Where its outputs go.
     pub destinations: Destinations,
     /// Where records go that are given up; `None` keeps them nowhere.
@@ -121,6 +125,18 @@ pub enum Error {
         /// What is the same.
         reason: String,
     },
+    /// The failure policy of a shard has stopped the consumer.
+    #[error("the failure policy has stopped the {}: shard {shard} of stream {stream}: {reason}", if *process { "process" } else { "processor" })]
+    Stopped {
+        /// The stream.
+        stream: String,
+        /// The shard.
+        shard: ShardId,
+        /// Why.
+        reason: String,
+        /// Whether the process is to end as well.
+        process: bool,
+    },
     /// The stream's ARN, which lease keys are made of, is none.
     #[error("stream {stream}: {reason}; check what answers at the endpoint")]
     NoArn {
@@ -162,6 +178,12 @@ impl Error {
             shardmill_lease::RunError::Twin(twin) => Self::Twin(twin),
             shardmill_lease::RunError::Foreign(source) => Self::Foreign { table: table.to_owned(), source },
         }
+    }
+}
+
+impl From<StopReason> for Error {
+    fn from(StopReason { stream, shard, reason, process }: StopReason) -> Self {
+        Self::Stopped { stream: stream.to_string(), shard, reason, process }
     }
 }
 
@@ -223,7 +245,9 @@ impl Consumer {
         let mut coordinating = tokio::spawn(coordinator.run(stop.clone()));
         let mut time_left = std::pin::pin!(async {
             stop.cancelled().await;
-            tokio::time::sleep(parts.options().shutdown_timeout).await;
+            let end = Instant::now() + parts.options().shutdown_timeout;
+            shared.deadline.set(end);
+            tokio::time::sleep_until(end).await;
         });
         // After that, whatever still waits for the store is left to the leases' expiry.
         let abort = shared.abort.clone();
@@ -254,6 +278,10 @@ impl Consumer {
                     }
                     Err(panic) => std::panic::resume_unwind(panic.into_panic()),
                 },
+                asked = shared.stop_request.asked(), if !stop.is_cancelled() => {
+                    parts.status.set_consumer_stopped(&parts.options().processor, &asked.reason);
+                    stop.cancel();
+                }
                 () = &mut time_left, if !abort.is_cancelled() => abort.cancel(),
             }
         };
@@ -275,7 +303,8 @@ impl Consumer {
             Some(Ok(result)) => result.map_err(|error| Error::of(error, lease_table(&parts)))?,
             Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         }
-        failed.map_or(Ok(()), Err)
+        let stopped = shared.stop_request.get().map(Error::from);
+        failed.or(stopped).map_or(Ok(()), Err)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The shard task: read → batch → call the guest → send its outputs → checkpoint; and the consumer, which runs one
 //! such task for each lease that it holds.
 //!
-//! Decisions are in plain functions ([`BatchProgress`], [`Backoff`]); the task around them owns its shard's state,
+//! Decisions are in plain functions ([`FailurePolicy`], [`BatchProgress`], [`Backoff`]); the task around them owns its shard's state,
 //! and nobody else touches it. Guests, readers and destinations are traits, so that the whole engine runs in tests
 //! without WebAssembly and without a network.
 
@@ -19,12 +19,13 @@ mod invariant;
 mod meter;
 mod metrics;
 mod options;
-mod progress;
+mod policy;
 mod retry;
 mod shard_run;
 mod shard_source;
 mod shard_task;
 mod status;
+mod stop;
 
 pub use budget::{Budget, Reservation};
 pub use consumer::{Consumer, Error, Parts};
@@ -34,8 +35,11 @@ pub use guest::{Guest, Hook};
 pub use input::Input;
 pub use invariant::Invariant;
 pub use metrics::Metrics;
-pub use options::{BatchOptions, Options};
-pub use progress::{Applied, BatchProgress, GivenUp};
+pub use options::{BatchOptions, Delivery, Options};
+pub use policy::{
+    Applied, BatchProgress, CheckpointBy, Decision, FailurePolicy, GivenUp, InvalidTolerance, Scope, Then, Tolerance,
+    Why,
+};
 pub use retry::Backoff;
 pub use shard_task::{Ended, ShardTask};
 pub use status::{ConsumerStatus, ShardState, ShardStatus, Status};

@@ -25,16 +25,31 @@ pub(crate) struct FailureLabels {
     pub(crate) kind: &'static str,
 }
 
+/// What became of records that were given up.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct GivenUpLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// The stream's name.
+    pub(crate) stream: String,
+    /// Why they get no further attempt.
+    pub(crate) why: &'static str,
+    /// What the failure policy has done.
+    pub(crate) then: &'static str,
+}
+
 /// The engine's numbers. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
 pub struct Metrics {
     pub(crate) records_done: Family<ConsumerLabels, Counter>,
     pub(crate) records_skipped: Family<ConsumerLabels, Counter>,
     pub(crate) records_failed: Family<ConsumerLabels, Counter>,
+    pub(crate) records_given_up: Family<GivenUpLabels, Counter>,
     pub(crate) records_out_of_range: Family<ConsumerLabels, Counter>,
     pub(crate) aggregates: Family<ConsumerLabels, Counter>,
     pub(crate) broken_aggregates: Family<ConsumerLabels, Counter>,
     pub(crate) batches: Family<ConsumerLabels, Counter>,
+    pub(crate) batches_split: Family<ConsumerLabels, Counter>,
     pub(crate) attempts_failed: Family<FailureLabels, Counter>,
     pub(crate) outputs: Family<ConsumerLabels, Counter>,
     pub(crate) outputs_dropped: Family<ConsumerLabels, Counter>,
@@ -54,10 +69,12 @@ impl Default for Metrics {
             records_done: Family::default(),
             records_skipped: Family::default(),
             records_failed: Family::default(),
+            records_given_up: Family::default(),
             records_out_of_range: Family::default(),
             aggregates: Family::default(),
             broken_aggregates: Family::default(),
             batches: Family::default(),
+            batches_split: Family::default(),
             attempts_failed: Family::default(),
             outputs: Family::default(),
             outputs_dropped: Family::default(),
@@ -93,7 +110,12 @@ impl Metrics {
             "Payloads that begin like an aggregate and are none, handed over unchanged",
             &metrics.broken_aggregates,
         );
-        add("shardmill_batches", "Batches that were processed", &metrics.batches);
+        add("shardmill_batches", "Calls of guests with a batch or a part of one", &metrics.batches);
+        add(
+            "shardmill_batches_split",
+            "Batches and parts of them that failed as a whole and were split",
+            &metrics.batches_split,
+        );
         add("shardmill_outputs", "Outputs that their destinations acknowledged", &metrics.outputs);
         add(
             "shardmill_outputs_dropped",
@@ -105,6 +127,11 @@ impl Metrics {
             "shardmill_attempts_failed",
             "Attempts at a batch that failed, by kind",
             metrics.attempts_failed.clone(),
+        );
+        registry.register(
+            "shardmill_records_given_up",
+            "User records that get no further attempt, by why, and by what the failure policy has done then",
+            metrics.records_given_up.clone(),
         );
         registry.register("shardmill_shards", "Shards whose lease this worker holds", metrics.shards.clone());
         registry.register(
@@ -131,6 +158,11 @@ impl Metrics {
             metrics.memory_reserved.clone(),
         );
         metrics
+    }
+
+    pub(crate) fn give_up(&self, consumer: &ConsumerLabels, why: &'static str, then: &'static str) {
+        let ConsumerLabels { processor, stream } = consumer.clone();
+        self.records_given_up.get_or_create(&GivenUpLabels { processor, stream, why, then }).inc();
     }
 
     /// User records of a consumer that are done or skipped.

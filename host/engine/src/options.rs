@@ -5,7 +5,7 @@ use shardmill_plugin::OutcomeLimits;
 use shardmill_record::{BatchLimits, OutOfRange};
 use shardmill_stream::start::Start;
 
-use crate::Backoff;
+use crate::{Backoff, CheckpointBy, FailurePolicy};
 
 /// How a consumer works.
 #[derive(Debug, Clone)]
@@ -20,12 +20,18 @@ pub struct Options {
     pub start: Start,
     /// What goes into a batch.
     pub batch: BatchOptions,
-    /// How often a record is handed over before it is given up, 1 or more.
-    pub attempts: u32,
+    /// What becomes of records that fail.
+    pub failure: FailurePolicy,
     /// The wait between attempts.
     pub backoff: Backoff,
+    /// What a crash does to records that are being processed.
+    pub delivery: Delivery,
+    /// Who says how far the checkpoint may go.
+    pub checkpoint: CheckpointBy,
     /// How often the checkpoint is written while records are being processed.
     pub checkpoint_interval: Duration,
+    /// Of so many records the checkpoint is written before that, 1 or more.
+    pub checkpoint_count: Option<u64>,
     /// What becomes of user records outside their shard's range.
     pub out_of_range: OutOfRange,
     /// What an outcome may hold.
@@ -43,4 +49,15 @@ pub struct BatchOptions {
     pub limits: BatchLimits,
     /// How long a batch that is not full may wait for more records.
     pub wait: Duration,
+}
+
+/// What a crash does to records that are being processed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// They are processed again: the checkpoint passes a record when its outputs are acknowledged.
+    #[default]
+    AtLeastOnce,
+    /// They are not processed again: the checkpoint passes a record before it is handed over.
+    AtMostOnce,
 }

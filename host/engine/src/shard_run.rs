@@ -11,15 +11,17 @@ use shardmill_stream::start::resume;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::checkpointer::Checkpointer;
+use crate::checkpointer::{Cadence, Checkpointer};
 use crate::consumer::Parts;
 use crate::feed::Feed;
 use crate::input::{Incarnation, Stream};
 use crate::input_reader::{InputReader, Sources};
 use crate::meter::Meter;
 use crate::metrics::ConsumerLabels;
+use crate::policy::Watermark;
 use crate::shard_source::{Siblings, Streams, now_ms};
-use crate::shard_task::{Ended, ShardTask};
+use crate::shard_task::{Ended, ShardTask, Told};
+use crate::stop::{Deadline, StopRequest};
 
 /// How long checkpoints must have failed before that is told: a throttle passes.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
@@ -33,6 +35,10 @@ pub(crate) struct Shared {
     trouble: Arc<Trouble<LeaseKey>>,
     /// Cancelled when what is in flight is to be given up.
     pub(crate) abort: CancellationToken,
+    /// When that will be.
+    pub(crate) deadline: Deadline,
+    /// Where the failure policy of a shard asks for the consumer's stop.
+    pub(crate) stop_request: StopRequest,
 }
 
 // === impl Shared ===
@@ -46,31 +52,45 @@ impl Shared {
             expiry: parts.lease_options.expiry,
         };
         let trouble = Arc::new(Trouble::new(CHECKPOINT_PATIENCE));
-        Self { parts, streams, sources, trouble, abort: CancellationToken::new() }
+        Self {
+            parts,
+            streams,
+            sources,
+            trouble,
+            abort: CancellationToken::new(),
+            deadline: Deadline::default(),
+            stop_request: StopRequest::default(),
+        }
     }
 }
 
-/// Runs the shard of a lease until it is let go.
+/// Runs the shard of a lease until it is let go. One that is stopped and started again keeps its lease, so that nobody
+/// else has it in between.
 pub(crate) async fn run_shard(shared: Arc<Shared>, lease: HeldLease) -> (ShardId, Ended) {
     let key = lease.lease().key.clone();
-    let (Ok(shard), Some(of)) = (key.shard_id(), shared.streams.of(&key)) else {
-        // The stream went while the lease was taken: its leases go with it.
-        tracing::debug!(lease = %key, "the lease is of no stream that is read now");
-        let fence = lease.fence();
-        tokio::select! {
-            () = lease.draining() => {}
-            _ = fence.lost() => {}
+    let lease = Arc::new(lease);
+    loop {
+        let (Ok(shard), Some(of)) = (key.shard_id(), shared.streams.of(&key)) else {
+            // The stream went while the lease was taken: its leases go with it.
+            tracing::debug!(lease = %key, "the lease is of no stream that is read now");
+            let fence = lease.fence();
+            tokio::select! {
+                () = lease.draining() => {}
+                _ = fence.lost() => {}
+            }
+            return (ShardId::parse("unnamed").expect("letters are allowed"), Ended::Released);
+        };
+        let options = &of.0.input.options;
+        let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
+        let _counted = Counted::new(shared.parts.metrics.shards.get_or_create(&labels).clone());
+        let ended = match task(&shared, of, shard.clone(), Arc::clone(&lease), labels).await {
+            Some(task) => task.run().await,
+            None => Ended::Lost,
+        };
+        if ended != Ended::Restart {
+            return (shard, ended);
         }
-        return (ShardId::parse("unnamed").expect("letters are allowed"), Ended::Released);
-    };
-    let options = &of.0.input.options;
-    let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
-    let _counted = Counted::new(shared.parts.metrics.shards.get_or_create(&labels).clone());
-    let ended = match task(&shared, of, shard.clone(), Arc::new(lease), labels).await {
-        Some(task) => task.run().await,
-        None => Ended::Lost,
-    };
-    (shard, ended)
+    }
 }
 
 /// One more in a gauge for as long as this lives, also if its task panics.
@@ -124,6 +144,7 @@ async fn task(
         worker: parts.lease_options.worker.as_str().into(),
         status: parts.status.add_shard(&options.processor, &options.stream, &shard, &held.key),
         feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
+        watermark: Watermark::new(options.checkpoint, resume.done.clone()),
         unpacker: Unpacker::new(resume.done, range, options.out_of_range),
         reservations: Vec::new(),
         closed: None,
@@ -131,22 +152,27 @@ async fn task(
         meter: Meter::new(Instant::now()),
         checkpointer: Checkpointer::start(
             Arc::clone(&lease),
-            options.checkpoint_interval,
+            Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count },
             Arc::clone(&shared.trouble),
             parts.metrics.clone(),
             labels.clone(),
         ),
         guest: Arc::clone(&parts.guest),
+        plugin: Arc::clone(&parts.plugin),
         destinations: parts.destinations.clone(),
+        dead_letters: parts.dead_letters.clone(),
         directory: Arc::new(Siblings { stream, incarnation }),
         metrics: parts.metrics.clone(),
         labels,
         hooks_called: 0,
-        skip_told: None,
+        told: Told::default(),
+        wall_clock: Arc::new(now_ms),
         options,
         shard,
         lease,
         abort: shared.abort.clone(),
+        deadline: shared.deadline.clone(),
+        stop_request: shared.stop_request.clone(),
     })
 }
 

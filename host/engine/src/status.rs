@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use shardmill_lease::LeaseKey;
 use shardmill_record::ShardId;
+use tokio::sync::Notify;
 
 /// What a shard's task is doing.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -55,6 +56,9 @@ pub struct ConsumerStatus {
     pub leads: bool,
     /// Open shards of the streams that nobody reads, and why, as the worker sees it that leads; empty on the others.
     pub unattended: Vec<String>,
+    /// Why the consumer has stopped, if its failure policy has stopped it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stopped: Option<String>,
     /// The streams that were read and are gone, each with what is known of it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<String, String>,
@@ -66,7 +70,12 @@ pub struct ConsumerStatus {
 #[derive(Debug, Clone, Default)]
 pub struct Status {
     consumers: Arc<Mutex<BTreeMap<String, ConsumerStatus>>>,
+    /// What starts stopped shards again.
+    restarts: Arc<Mutex<Restarts>>,
 }
+
+/// By consumer and lease.
+type Restarts = BTreeMap<(String, String), Arc<Notify>>;
 
 /// Where one shard's task writes what it is doing; the shard's entry goes when this is dropped.
 #[derive(Debug)]
@@ -74,6 +83,7 @@ pub struct ShardEntry {
     status: Status,
     consumer: String,
     key: String,
+    restart: Arc<Notify>,
 }
 
 // === impl Status ===
@@ -89,6 +99,28 @@ impl Status {
     /// Says that the consumer has seen its stream and its lease table.
     pub fn set_started(&self, name: &str) {
         self.with(|consumers| consumers.entry(name.to_owned()).or_default().started = true);
+    }
+
+    /// Says that the failure policy has stopped the consumer on this worker, and why.
+    pub fn set_consumer_stopped(&self, name: &str, reason: &str) {
+        self.with(|consumers| {
+            consumers.entry(name.to_owned()).or_default().stopped = Some(reason.to_owned());
+        });
+    }
+
+    /// Starts a stopped shard again, from its last checkpoint. `consumer` is the processor's name, and `lease` the key of
+    /// the shard's lease, as [`snapshot`](Self::snapshot) gives both. Whether there is such a shard and it is stopped;
+    /// what comes of it is in its state.
+    pub fn restart(&self, consumer: &str, lease: &str) -> bool {
+        self.with(|consumers| {
+            let consumers = consumers.get(consumer).filter(|consumer| consumer.stopped.is_none());
+            let shard = consumers.and_then(|consumer| consumer.shards.get(lease));
+            let is_stopped = shard.is_some_and(|shard| matches!(shard.state, ShardState::Stopped { .. }));
+            let restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+            let restart = restarts.get(&(consumer.to_owned(), lease.to_owned())).filter(|_| is_stopped);
+            // Kept for a task that is not waiting yet.
+            restart.map(|restart| restart.notify_one()).is_some()
+        })
     }
 
     /// Says what the lease room sees: whether this worker leads, and what nobody reads.
@@ -121,10 +153,13 @@ impl Status {
             millis_behind_latest: None,
         };
         let key = lease.to_string();
+        let restart = Arc::new(Notify::new());
         self.with(|consumers| {
             consumers.entry(consumer.to_owned()).or_default().shards.insert(key.clone(), initial);
+            let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+            restarts.insert((consumer.to_owned(), key.clone()), Arc::clone(&restart));
         });
-        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), key }
+        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), key, restart }
     }
 
     /// Whether the consumer holds leases.
@@ -142,7 +177,9 @@ impl Status {
         self.with(|consumers| {
             let mut reasons = Vec::new();
             for (name, consumer) in consumers.iter() {
-                if !consumer.started {
+                if let Some(reason) = &consumer.stopped {
+                    reasons.push(format!("processor {name} has stopped on this worker: {reason}"));
+                } else if !consumer.started {
                     reasons.push(format!("processor {name}: its stream and lease table have not been reached yet"));
                 }
                 for (stream, reason) in &consumer.missing {
@@ -199,6 +236,11 @@ impl ShardEntry {
         self.update(|status| status.millis_behind_latest = millis_behind_latest);
     }
 
+    /// Resolves when the stopped shard is to start again.
+    pub(crate) async fn restarted(&self) {
+        self.restart.notified().await;
+    }
+
     fn update(&self, change: impl FnOnce(&mut ShardStatus)) {
         self.status.with(|consumers| {
             let shard = consumers.get_mut(&self.consumer).and_then(|consumer| consumer.shards.get_mut(&self.key));
@@ -215,6 +257,8 @@ impl Drop for ShardEntry {
             if let Some(consumer) = consumers.get_mut(&self.consumer) {
                 consumer.shards.remove(&self.key);
             }
+            let mut restarts = self.status.restarts.lock().unwrap_or_else(PoisonError::into_inner);
+            restarts.remove(&(self.consumer.clone(), self.key.clone()));
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shardmill_record::{Batch, BatchBuilder};
+use shardmill_record::{Batch, BatchBuilder, Position};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Leave, ShardTask};
@@ -85,8 +85,8 @@ impl ShardTask {
     fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
         let fed = match fed {
             Some(Ok(fed)) => fed,
-            Some(Err(error)) => return Err(Leave::Stop(format!("it cannot be read: {error}"))),
-            None => return Err(Leave::Stop("its reader has ended without saying why".to_owned())),
+            Some(Err(error)) => return Err(Self::stop(format!("it cannot be read: {error}"))),
+            None => return Err(Self::stop("its reader has ended without saying why")),
         };
         let empty = fed.page.is_empty();
         if let Some(throughput) = self.meter.add(Instant::now(), fed.page.content() as u64) {
@@ -102,14 +102,20 @@ impl ShardTask {
 
     fn advance_over_nothing(&mut self, builder: BatchBuilder) {
         if let Some(position) = builder.build().through() {
-            self.advance(position.clone());
+            self.advance(position.clone(), None, 0);
         }
     }
 
-    /// Everything up to this position is done and its outputs are acknowledged.
-    pub(crate) fn advance(&mut self, position: shardmill_record::Position) {
+    /// Everything up to `position` is done and its outputs are acknowledged: `records` more, the last of them at
+    /// `last_record`.
+    pub(crate) fn advance(&mut self, position: Position, last_record: Option<Position>, records: usize) {
         self.status.set_position(position.to_string());
-        self.checkpointer.advance(position);
+        self.checkpointer.advance(self.watermark.reach(position, last_record), records as u64);
+    }
+
+    /// The guest lets the checkpoint go up to here.
+    pub(crate) fn allow(&mut self, position: Position) {
+        self.checkpointer.advance(self.watermark.allow(position), 0);
     }
 
     /// Whether nothing of the shard comes after what has been handed out.

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
-use tokio::time::{Instant, timeout_at};
 
 use super::{Ended, Leave, ShardTask};
 use crate::status::ShardState;
-use crate::{Hook, SendError};
+use crate::stop::StopReason;
+use crate::{Hook, Scope, SendError};
 
 /// How long the last checkpoint may take when the time for a stop is over.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(2);
@@ -25,7 +25,8 @@ impl ShardTask {
             Leave::Drain => self.release().await,
             Leave::Lost => self.lost(),
             Leave::Abort => self.aborted().await,
-            Leave::Stop(reason) => self.stand(reason).await,
+            Leave::Stop(scope, reason) => self.stand(scope, reason).await,
+            Leave::Restart => self.restarted(),
         }
     }
 
@@ -50,7 +51,14 @@ impl ShardTask {
         match self.call_hook(Hook::ShardEnded, self.options.hook_timeout).await {
             Ok(()) => {}
             Err(SendError::Fenced) => return Ended::Lost,
-            Err(refused) => return self.stand(refused.to_string()).await,
+            Err(refused) => return self.stand(Scope::Shard, refused.to_string()).await,
+        }
+        if let Some((allowed, last)) = self.watermark.held_back() {
+            let allowed = allowed.map_or_else(|| "nowhere yet".to_owned(), |allowed| format!("to {allowed} only"));
+            let reason = format!(
+                "the shard is closed and all of it is processed, and its processor lets the checkpoint go {allowed}, and not to the last record at {last} (`checkpoint = \"guest\"`)"
+            );
+            return self.stand(Scope::Shard, reason).await;
         }
         let fence = self.lease.fence();
         let named = self.closed.take().and_then(|closed| closed.children);
@@ -96,12 +104,12 @@ impl ShardTask {
         self.status.set_state(ShardState::Draining);
         let fence = self.lease.fence();
         let abort = self.abort.clone();
-        let hook_time = self.options.hook_timeout;
         let checkpointed = async {
-            let time_left_ms = u64::try_from(hook_time.as_millis()).unwrap_or(u64::MAX);
             // Before the hook, which may take all the time that is left, and after it.
             self.checkpointer.flush().await;
-            self.tell(Hook::Revoked { time_left_ms }, hook_time).await;
+            let time_left = self.deadline.left(self.options.hook_timeout);
+            let time_left_ms = u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX);
+            self.tell(Hook::Revoked { time_left_ms }, time_left).await;
             self.checkpointer.flush().await;
         };
         let finished = tokio::select! {
@@ -129,18 +137,29 @@ impl ShardTask {
         Ended::Released
     }
 
-    /// Stays on the shard without going on: were the lease let go, the next worker would only fail in its turn.
-    async fn stand(mut self, reason: String) -> Ended {
+    /// Stays on the shard without going on: were the lease let go, the next worker would only fail in its turn. Where the
+    /// failure policy stops more than the shard, the lease is let go with the consumer's others.
+    async fn stand(mut self, scope: Scope, reason: String) -> Ended {
+        let remedy = match scope {
+            Scope::Shard => {
+                "the shard is stopped; nothing of it is lost; mend the cause and start the shard again, or restart the worker, to go on from the last checkpoint"
+            }
+            Scope::Worker => "the failure policy stops the processor on this worker; its leases go to other workers",
+            Scope::Process => "the failure policy stops the process",
+        };
         tracing::error!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard, reason,
-            "the shard is stopped; nothing of it is lost; mend the cause and restart the worker to go on from the last checkpoint"
+            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard, reason, "{remedy}"
         );
         self.metrics.shards_stopped.get_or_create(&self.labels).inc();
-        self.status.set_state(ShardState::Stopped { reason });
+        self.status.set_state(ShardState::Stopped { reason: reason.clone() });
         // What was read ahead goes, or shards that stand would keep the bytes that the others need.
         self.feed.stop();
         self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.options.out_of_range);
         self.reservations.clear();
+        if scope != Scope::Shard {
+            let (stream, shard) = (Arc::clone(&self.options.stream), self.shard.clone());
+            self.stop_request.ask(StopReason { stream, shard, reason, process: scope == Scope::Process });
+        }
         let fence = self.lease.fence();
         let (abort, lease) = (self.abort.clone(), Arc::clone(&self.lease));
         let leave = async {
@@ -151,72 +170,33 @@ impl ShardTask {
                 () = lease.draining() => Leave::Drain,
             }
         };
-        let mut leave = std::pin::pin!(leave);
+        let again = async {
+            // Or records that are done would be read again.
+            self.checkpointer.flush().await;
+            match scope {
+                Scope::Shard => self.status.restarted().await,
+                Scope::Worker | Scope::Process => std::future::pending().await,
+            }
+        };
         let leave = tokio::select! {
             biased;
-            leave = &mut leave => leave,
-            () = self.checkpointer.flush() => leave.await,
+            leave = leave => leave,
+            () = again => Leave::Restart,
         };
         self.metrics.shards_stopped.get_or_create(&self.labels).dec();
         match leave {
             Leave::Drain => self.release().await,
             Leave::Lost => self.lost(),
+            Leave::Restart => self.restarted(),
             _abort => self.aborted().await,
         }
     }
 
-    /// Tells the guest of an event whose outputs nothing depends on: what cannot be sent is logged.
-    pub(crate) async fn tell(&mut self, hook: Hook, time: Duration) {
-        let name = hook.name();
-        if let Err(error) = self.call_hook(hook, time).await {
-            tracing::warn!(
-                processor = %self.options.processor, shard = %self.shard, hook = name, %error,
-                "the outputs of a hook could not be sent"
-            );
-        }
-    }
-
-    /// Tells the guest of an event, if it wants to know, and sends what it returns. The call is bounded in time, and
-    /// one that fails is logged and holds nothing up; its outputs are sent like those of records, for as long as it
-    /// takes.
-    async fn call_hook(&mut self, hook: Hook, time: Duration) -> Result<(), SendError> {
-        if !self.guest.has_hooks() {
-            return Ok(());
-        }
-        self.hooks_called += 1;
-        let (id, name) = (self.hooks_called, hook.name());
-        let context = self.context(1, matches!(hook, Hook::ShardEnded));
-        let fence = self.lease.fence();
-        let known = |output: &str| self.destinations.contains(output);
-        let call = async {
-            let outcome = self.guest.hook(id, &context, hook).await.map_err(|failure| failure.to_string())?;
-            outcome.settle(id, &known, &self.options.outcome).map_err(|invalid| invalid.to_string())
-        };
-        let result = tokio::select! {
-            biased;
-            _ = fence.lost() => return Err(SendError::Fenced),
-            () = self.abort.cancelled() => return Ok(()),
-            result = timeout_at(Instant::now() + time, call) => result,
-        };
-        let failed = match result {
-            Ok(Ok(settled)) => {
-                let outputs = tokio::select! {
-                    biased;
-                    _ = fence.lost() => return Err(SendError::Fenced),
-                    () = self.abort.cancelled() => return Ok(()),
-                    sent = self.destinations.send(settled.outputs, &fence) => sent?,
-                };
-                self.metrics.outputs.get_or_create(&self.labels).inc_by(outputs as u64);
-                return Ok(());
-            }
-            Ok(Err(reason)) => reason,
-            Err(_elapsed) => format!("it took longer than {time:?}"),
-        };
-        self.count_failure("hook");
-        tracing::warn!(
-            processor = %self.options.processor, shard = %self.shard, hook = name, reason = failed,
-            "a hook failed"
+    fn restarted(&self) -> Ended {
+        tracing::info!(
+            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+            checkpoint = %self.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
         );
-        Ok(())
+        Ended::Restart
     }
 }

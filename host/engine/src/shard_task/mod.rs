@@ -1,8 +1,12 @@
 //! The loop of one leased shard. It owns the shard's state; nobody else touches it.
 
 mod batching;
+
+mod failing;
 mod finish;
+mod hooks;
 mod processing;
+mod settling;
 #[cfg(test)]
 mod tests;
 
@@ -17,9 +21,11 @@ use crate::checkpointer::Checkpointer;
 use crate::feed::{Feed, ShardClosed};
 use crate::meter::Meter;
 use crate::metrics::{ConsumerLabels, FailureLabels};
+use crate::policy::Watermark;
 use crate::shard_source::Directory;
 use crate::status::{ShardEntry, ShardState};
-use crate::{Destinations, Guest, Metrics, Options, Reservation};
+use crate::stop::{Deadline, StopRequest};
+use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Reservation, Scope};
 
 /// Everything that a shard's task needs.
 pub struct ShardTask {
@@ -28,7 +34,10 @@ pub struct ShardTask {
     pub(crate) shard: ShardId,
     pub(crate) lease: Arc<HeldLease>,
     pub(crate) guest: Arc<dyn Guest>,
+    /// The digest of the guest's plugin.
+    pub(crate) plugin: Arc<str>,
     pub(crate) destinations: Destinations,
+    pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
     pub(crate) directory: Arc<dyn Directory>,
     pub(crate) feed: Feed,
     pub(crate) unpacker: Unpacker,
@@ -36,15 +45,32 @@ pub struct ShardTask {
     pub(crate) closed: Option<ShardClosed>,
     pub(crate) millis_behind: Option<u64>,
     pub(crate) meter: Meter,
+    pub(crate) watermark: Watermark,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) status: ShardEntry,
     pub(crate) metrics: Metrics,
     pub(crate) labels: ConsumerLabels,
     /// Cancelled when what is in flight is to be given up.
     pub(crate) abort: CancellationToken,
+    /// When that will be.
+    pub(crate) deadline: Deadline,
+    /// Where the failure policy asks for the consumer's stop.
+    pub(crate) stop_request: StopRequest,
+    pub(crate) wall_clock: WallClock,
     pub(crate) hooks_called: u64,
-    /// When the log last said that records are skipped.
-    pub(crate) skip_told: Option<tokio::time::Instant>,
+    pub(crate) told: Told,
+}
+
+/// Milliseconds since 1970. Ages of records are told by it, whose times of arrival are a service's.
+pub(crate) type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// When the log last said what happens all the time.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// That records are skipped.
+    pub(crate) skip: Option<tokio::time::Instant>,
+    /// That batches are split.
+    pub(crate) split: Option<tokio::time::Instant>,
 }
 
 /// How a shard's task ended.
@@ -58,6 +84,8 @@ pub enum Ended {
     Lost,
     /// What was in flight was given up because the time for a stop was over; it will be repeated.
     Aborted,
+    /// It was stopped and is to begin again, from its last checkpoint and with the same lease.
+    Restart,
 }
 
 /// Why the loop is left.
@@ -66,8 +94,10 @@ pub(crate) enum Leave {
     Drain,
     Lost,
     Abort,
-    /// The failure policy stops the shard.
-    Stop(String),
+    /// The shard cannot go on, or the failure policy stops it, and maybe more with it.
+    Stop(Scope, String),
+    /// A stopped shard is to begin again.
+    Restart,
     /// The shard's end is reached.
     Closed,
 }
@@ -109,6 +139,11 @@ impl ShardTask {
             millis_behind_latest: self.millis_behind,
             last_batch,
         }
+    }
+
+    /// The shard cannot go on, whatever the failure policy says.
+    pub(crate) fn stop(reason: impl Into<String>) -> Leave {
+        Leave::Stop(Scope::Shard, reason.into())
     }
 
     pub(crate) fn count_failure(&self, kind: &'static str) {

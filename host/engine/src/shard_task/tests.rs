@@ -1,8 +1,11 @@
 //! The whole loop on paused time, with a guest, a reader and a destination of the test's own, and the memory store.
 
+mod checkpoints;
+mod failures;
 mod fakes;
+mod hooks;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -12,14 +15,17 @@ use shardmill_lease::{Coordinator, Event, Lease, LeaseKey, TokioClock, WorkerId}
 use shardmill_plugin::{
     Cause, FailedRecord, Failure, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord, Trap,
 };
-use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, UserRecord};
+use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, Position, UserRecord};
 use shardmill_stream::start::Start;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use self::fakes::{FakeGuest, FakeReader, Kept, OneShard, shard};
+use self::fakes::{FakeGuest, FakeReader, Kept, Letters, OneShard, shard};
 use super::*;
-use crate::{Backoff, BatchOptions, Budget, Destination, Status};
+use crate::checkpointer::Cadence;
+use crate::{
+    Backoff, BatchOptions, Budget, CheckpointBy, Delivery, Destination, FailurePolicy, Status, Then, Tolerance,
+};
 
 const SHARD: &str = "shardId-000000000000";
 const BUDGET: u64 = 64 << 20;
@@ -31,7 +37,11 @@ struct Run {
     abort: CancellationToken,
     kept: Arc<Kept>,
     guest: Arc<FakeGuest>,
+    letters: Arc<Letters>,
     status: Status,
+    metrics: Metrics,
+    stop_request: StopRequest,
+    deadline: Deadline,
     budget: Budget,
     task: JoinHandle<Ended>,
     _coordinator: JoinHandle<()>,
@@ -52,7 +62,19 @@ impl Run {
         ends: bool,
         process: impl Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync + 'static,
     ) -> Self {
-        let store = Memory::new();
+        let guest = FakeGuest::new(process);
+        Self::start_of(Memory::new(), None, options, guest, FakeReader { pages: pages.into_iter().collect(), ends })
+            .await
+    }
+
+    /// On this table, from this checkpoint on.
+    async fn start_of(
+        store: Memory,
+        checkpoint: Option<Position>,
+        options: Options,
+        guest: FakeGuest,
+        reader: FakeReader,
+    ) -> Self {
         let worker = WorkerId::parse("w1").unwrap();
         let (coordinator, _handle, mut events) = Coordinator::new(
             shardmill_lease::Options::new("application", worker),
@@ -69,51 +91,68 @@ impl Run {
         let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
         // The receiver is kept: dropping it would drain the coordinator.
         tokio::spawn(async move { while events.recv().await.is_some() {} });
-        let guest = Arc::new(FakeGuest {
-            process: Box::new(process),
-            takes: Duration::from_millis(5),
-            hooks: Mutex::default(),
-        });
-        let kept = Arc::new(Kept::default());
+        let guest = Arc::new(guest);
+        let (kept, letters) = (Arc::new(Kept::default()), Arc::new(Letters::default()));
         let destination = Arc::clone(&kept) as Arc<dyn Destination>;
         let destinations = Destinations::new([("out".to_owned(), destination)].into());
-        let status = Status::default();
-        let abort = CancellationToken::new();
+        let (status, metrics, budget) = (Status::default(), Metrics::default(), Budget::new(BUDGET));
+        let (abort, deadline, stop_request) = (CancellationToken::new(), Deadline::default(), StopRequest::default());
         let lease = Arc::new(lease);
         let options = Arc::new(options);
         let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
-        let budget = Budget::new(BUDGET);
-        let reader = FakeReader { pages: pages.into_iter().collect(), ends };
+        let began = tokio::time::Instant::now();
+        let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
+        let place = options.failure.then == Then::DeadLetter;
         let task = ShardTask {
             worker: "w1".into(),
             status: status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD))),
             feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
-            unpacker: Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver),
+            watermark: Watermark::new(options.checkpoint, checkpoint.clone()),
+            unpacker: Unpacker::new(checkpoint, HashKeyRange::ALL, OutOfRange::Deliver),
             reservations: Vec::new(),
             closed: None,
             millis_behind: None,
             meter: crate::meter::Meter::new(tokio::time::Instant::now()),
             checkpointer: Checkpointer::start(
                 Arc::clone(&lease),
-                options.checkpoint_interval,
+                cadence,
                 Arc::new(shardmill_cause::Trouble::new(Duration::from_secs(2))),
-                Metrics::default(),
+                metrics.clone(),
                 labels.clone(),
             ),
             guest: Arc::clone(&guest) as Arc<dyn Guest>,
+            plugin: "digest".into(),
             destinations,
+            dead_letters: place.then(|| Arc::clone(&letters) as Arc<dyn DeadLetters>),
             directory: Arc::new(OneShard),
-            metrics: Metrics::default(),
+            metrics: metrics.clone(),
             labels,
             hooks_called: 0,
-            skip_told: None,
+            told: Told::default(),
             options,
             shard: shard(SHARD),
             lease,
             abort: abort.clone(),
+            deadline: deadline.clone(),
+            stop_request: stop_request.clone(),
+            wall_clock: Arc::new(move || u64::try_from(began.elapsed().as_millis()).unwrap()),
         };
         let task = tokio::spawn(task.run());
-        Self { store, drain, abort, kept, guest, status, budget, task, _coordinator }
+        Self {
+            store,
+            drain,
+            abort,
+            kept,
+            guest,
+            letters,
+            status,
+            metrics,
+            stop_request,
+            deadline,
+            budget,
+            task,
+            _coordinator,
+        }
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
@@ -137,6 +176,13 @@ impl Run {
     fn state(&self) -> ShardState {
         self.status.snapshot()["p"].shards[SHARD].state.clone()
     }
+
+    /// Why the shard is stopped, once it is.
+    async fn stopped(&self) -> String {
+        self.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+        let ShardState::Stopped { reason } = self.state() else { unreachable!() };
+        reason
+    }
 }
 
 fn options() -> Options {
@@ -146,9 +192,18 @@ fn options() -> Options {
         stream: "s".into(),
         start: Start::default(),
         batch: BatchOptions { limits: BatchLimits { records: 10, bytes: 1 << 20 }, wait: Duration::ZERO },
-        attempts: 3,
+        failure: FailurePolicy {
+            attempts: 3,
+            bisect: false,
+            max_age: None,
+            tolerance: Tolerance::default(),
+            then: Then::StopShard,
+        },
         backoff: Backoff { first: Duration::from_millis(100), longest: Duration::from_secs(1) },
+        delivery: Delivery::AtLeastOnce,
+        checkpoint: CheckpointBy::Host,
         checkpoint_interval: Duration::from_secs(1),
+        checkpoint_count: None,
         out_of_range: OutOfRange::Deliver,
         outcome: OutcomeLimits::default(),
         hook_timeout: Duration::from_secs(1),
@@ -230,7 +285,7 @@ async fn a_drained_shard_is_checkpointed_at_once_and_released() {
     assert_eq!(run.task.await.unwrap(), Ended::Released);
     let row = run.store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
     assert_eq!((row.owner, row.checkpoint.to_string()), (None, "5/0".to_owned()));
-    assert_eq!(*run.guest.hooks.lock().unwrap(), ["assigned", "revoked"]);
+    assert_eq!(run.guest.told(), ["assigned", "revoked"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -250,7 +305,7 @@ async fn a_stop_is_seen_between_the_batches_of_a_page() {
 async fn a_shard_that_stands_keeps_no_bytes_from_others() {
     let pages = [(1..=9).collect(), (10..=19).collect(), (20..=29).collect()];
     let run = Run::start(pages, false, |_, batch| Ok(failing(batch, |number| number == 4, true))).await;
-    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    run.stopped().await;
     run.until("its bytes are given back", |run| run.budget.available() == BUDGET).await;
 }
 
@@ -286,99 +341,8 @@ async fn a_batch_that_waits_for_more_records_goes_when_others_want_its_memory() 
     run.until("it is sent", |run| run.kept.sent().len() == 5).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn only_failed_records_are_handed_over_again_and_outputs_keep_their_order() {
-    let calls = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&calls);
-    let run = Run::start([(1..=4).collect()], false, move |shard, batch| {
-        let numbers: Vec<u64> = batch.iter().map(|record| number(record.data)).collect();
-        seen.lock().unwrap().push((shard.attempt, numbers));
-        Ok(failing(batch, |number| number % 2 == 0 && shard.attempt == 1, true))
-    })
-    .await;
-    run.until("all is checkpointed", |run| run.checkpoint() == "4/0").await;
-    assert_eq!(*calls.lock().unwrap(), [(1, vec![1, 2, 3, 4]), (2, vec![2, 4])]);
-    assert_eq!(run.kept.sent(), texts(1..=4));
-    assert_eq!(run.state(), ShardState::Running);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_poison_record_stops_the_shard_with_what_is_before_it_done_and_the_lease_held() {
-    let run = Run::start([(1..=9).collect()], false, |_, batch| Ok(failing(batch, |number| number == 4, true))).await;
-    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
-    run.until("the front is checkpointed", |run| run.checkpoint() == "3/0").await;
-    assert_eq!(run.kept.sent(), texts(1..=3));
-    let ShardState::Stopped { reason } = run.state() else { unreachable!() };
-    assert!(reason.contains("4/0") && reason.contains("3 attempts") && reason.contains("poison"), "{reason}");
-    assert_eq!(*run.guest.hooks.lock().unwrap(), ["assigned", "given-up"]);
-    assert!(run.status.unready().iter().any(|reason| reason.contains(SHARD) && reason.contains("poison")));
-    let counter = run.row().counter;
-    sleep(Duration::from_secs(60)).await;
-    assert!(run.row().counter > counter + 10, "the lease is renewed");
-    run.drain.cancel();
-    assert_eq!(run.task.await.unwrap(), Ended::Released);
-}
-
 fn crash() -> Failure {
     Failure::Trap(Trap { message: "crash".into(), backtrace: String::new(), stderr: String::new() })
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_the_host_cannot_do_uses_up_no_attempt() {
-    let (calls, seen) = (Arc::new(AtomicU32::new(0)), Arc::new(Mutex::new(Vec::new())));
-    let (called, attempts) = (Arc::clone(&calls), Arc::clone(&seen));
-    let run = Run::start([(1..=3).collect()], false, move |shard, batch| {
-        attempts.lock().unwrap().push(shard.attempt);
-        match called.fetch_add(1, Ordering::SeqCst) {
-            // Three are allowed, and these are not among them.
-            0..20 => Err(Failure::Host("no room for another instance".into())),
-            20..22 => Err(crash()),
-            _last => Ok(copy(batch)),
-        }
-    })
-    .await;
-    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
-    assert_eq!(run.kept.sent(), texts(1..=3));
-    assert_eq!(calls.load(Ordering::SeqCst), 23);
-    let seen = seen.lock().unwrap();
-    assert!(seen[..21].iter().all(|attempt| *attempt == 1), "{seen:?}");
-    assert_eq!(seen[21..], [2, 3]);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_call_that_crashes_is_made_again() {
-    let run = Run::start([(1..=3).collect()], false, |shard, batch| match shard.attempt {
-        1 => Err(crash()),
-        2 => Err(ProcessError::Retry { after: Duration::from_secs(60), message: "later".into() }.into()),
-        _ => Ok(copy(batch)),
-    })
-    .await;
-    let began = tokio::time::Instant::now();
-    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
-    assert!(began.elapsed() >= Duration::from_secs(60), "the guest's wish is kept");
-    assert_eq!(run.kept.sent(), texts(1..=3));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_batch_that_fails_as_a_whole_blames_no_single_record() {
-    let run = Run::start([(1..=9).collect()], false, |_, _| Err(crash())).await;
-    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
-    let ShardState::Stopped { reason } = run.state() else { unreachable!() };
-    assert!(reason.contains("9 records from 1/0 to 9/0") && reason.contains("3 attempts"), "{reason}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_outcome_that_is_wrong_is_not_carried_out_in_part() {
-    let run = Run::start([(1..=3).collect()], false, |shard, batch| {
-        let mut outcome = copy(batch);
-        if shard.attempt == 1 {
-            outcome.skipped.push(SkippedRecord { index: 3, reason: "there is none".into() });
-        }
-        Ok(outcome)
-    })
-    .await;
-    run.until("all is checkpointed", |run| run.checkpoint() == "3/0").await;
-    assert_eq!(run.kept.sent(), texts(1..=3));
 }
 
 #[tokio::test(start_paused = true)]

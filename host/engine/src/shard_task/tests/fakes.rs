@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::super::*;
 use super::SHARD;
-use crate::{Destination, Hook, SendError};
+use crate::{DeadLetter, DeadLetterError, Destination, Hook, SendError};
 
 pub(super) type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
 
@@ -22,7 +22,31 @@ pub(super) type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failu
 pub(super) struct FakeGuest {
     pub(super) process: Box<Process>,
     pub(super) takes: Duration,
-    pub(super) hooks: Mutex<Vec<&'static str>>,
+    /// What it was told, in order.
+    pub(super) hooks: Mutex<Vec<Hook>>,
+    /// What a hook does.
+    pub(super) hook: Box<HookProcess>,
+}
+
+/// How long it takes, and what comes of it.
+pub(super) type HookProcess = dyn Fn(&Hook) -> (Duration, Result<HookOutcome, Failure>) + Send + Sync;
+
+impl FakeGuest {
+    pub(super) fn new(
+        process: impl Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            process: Box::new(process),
+            takes: Duration::from_millis(5),
+            hooks: Mutex::default(),
+            hook: Box::new(|_| (Duration::ZERO, Ok(HookOutcome::default()))),
+        }
+    }
+
+    /// The names of the hooks that were called, in order.
+    pub(super) fn told(&self) -> Vec<&'static str> {
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Hook::name).collect()
+    }
 }
 
 #[async_trait]
@@ -37,8 +61,10 @@ impl Guest for FakeGuest {
     }
 
     async fn hook(&self, _id: u64, _shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
-        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook.name());
-        Ok(HookOutcome::default())
+        let (takes, outcome) = (self.hook)(&hook);
+        self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
+        sleep(takes).await;
+        outcome
     }
 }
 
@@ -101,6 +127,25 @@ impl Destination for Kept {
 impl Kept {
     pub(super) fn sent(&self) -> Vec<String> {
         self.sent.lock().unwrap().clone()
+    }
+}
+
+/// Keeps dead letters; may refuse them.
+#[derive(Default)]
+pub(super) struct Letters {
+    pub(super) stored: Mutex<Vec<DeadLetter>>,
+    pub(super) refuses: AtomicBool,
+}
+
+#[async_trait]
+impl DeadLetters for Letters {
+    async fn store(&self, letters: Vec<DeadLetter>, fence: &Fence) -> Result<(), DeadLetterError> {
+        fence.check().map_err(|_| DeadLetterError::Fenced)?;
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(DeadLetterError::Refused { place: "a full disk".into(), reason: "make room".into() });
+        }
+        self.stored.lock().unwrap().extend(letters);
+        Ok(())
     }
 }
 

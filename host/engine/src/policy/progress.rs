@@ -1,0 +1,284 @@
+//! What has become of the records of one batch, over all its attempts.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shardmill_plugin::{Cause, Output, Settled, Verdict};
+
+use super::Parts;
+
+/// The records of one batch and the outputs that they have caused so far.
+///
+/// Outputs are kept until the batch is over and then go out in the order of the records that caused them: a record
+/// that succeeds at its second attempt does not lose its place to a later one of its key.
+#[derive(Debug)]
+pub struct BatchProgress {
+    records: Vec<RecordProgress>,
+    parts: Parts,
+    outputs: Vec<Collected>,
+    attempts_allowed: u32,
+    bisect: bool,
+}
+
+/// One record that will not be handed over again, though it is not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GivenUp {
+    /// Its place in the batch.
+    pub index: usize,
+    /// What was said of it last.
+    pub reason: String,
+    /// How many attempts of it have failed: how often it was handed over, but for calls that failed with other records
+    /// and were split.
+    pub attempts: u32,
+    /// Why it gets no further attempt.
+    pub why: Why,
+}
+
+/// Why a record gets no further attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It has had all that it may have.
+    Attempts,
+    /// The guest says that none can help.
+    Final,
+    /// It is too old.
+    Age,
+}
+
+#[derive(Debug, Clone)]
+struct RecordProgress {
+    standing: Standing,
+    /// How often it was handed over.
+    handed_over: u32,
+    /// How many attempts have failed.
+    attempts: u32,
+    /// What was said of it last, if it has failed.
+    reason: Option<Arc<str>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Pending,
+    Done,
+    Skipped,
+    GivenUp(Why),
+    /// It is given up, and nothing waits for it.
+    Passed(Why),
+}
+
+#[derive(Debug)]
+struct Collected {
+    /// The record that the output must wait for; the batch's length for outputs of the batch as a whole.
+    after: usize,
+    output: Output,
+}
+
+/// What one attempt changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Records that are done now.
+    pub done: usize,
+    /// Records that are skipped now.
+    pub skipped: usize,
+    /// Records that failed, whether or not they get another attempt.
+    pub failed: usize,
+    /// Whether the part was split: then the call failed, and no record has.
+    pub split: bool,
+    /// The first record that was skipped, and why.
+    pub first_skip: Option<(usize, String)>,
+    /// What was said of the first record that failed, or of the call.
+    pub first_reason: Option<String>,
+}
+
+// === impl Why ===
+
+impl Why {
+    /// One word for the metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Attempts => "attempts",
+            Self::Final => "final",
+            Self::Age => "age",
+        }
+    }
+}
+
+// === impl BatchProgress ===
+
+impl BatchProgress {
+    /// For a batch of so many records, each with so many attempts (1 or more). `bisect`: whether parts with which a call
+    /// fails as a whole are split.
+    pub fn new(records: usize, attempts_allowed: u32, bisect: bool) -> Self {
+        let record = RecordProgress { standing: Standing::Pending, handed_over: 0, attempts: 0, reason: None };
+        Self {
+            records: vec![record; records],
+            parts: Parts::new(records),
+            outputs: Vec::new(),
+            attempts_allowed: attempts_allowed.max(1),
+            bisect,
+        }
+    }
+
+    /// The records to hand over next, in order; none when all are dealt with.
+    pub fn next_part(&mut self) -> &[usize] {
+        self.parts.next_part()
+    }
+
+    /// How often the records to hand over next have been handed over: the most of any of them.
+    pub fn handed_over(&self) -> u32 {
+        self.most(|record| record.handed_over)
+    }
+
+    /// How many attempts of the records to hand over next have failed: the most of any of them.
+    pub fn attempts(&self) -> u32 {
+        self.most(|record| record.attempts)
+    }
+
+    fn most(&self, count: impl Fn(&RecordProgress) -> u32) -> u32 {
+        self.parts.in_hand().iter().map(|index| count(&self.records[*index])).max().unwrap_or(0)
+    }
+
+    /// Takes over what a guest said of the records that it was handed: those of [`next_part`](Self::next_part).
+    ///
+    /// # Panics
+    /// If `settled` is not about exactly those records; [`shardmill_plugin::Outcome::settle`] sees to that.
+    pub fn apply(&mut self, settled: Settled) -> Applied {
+        let handed = self.hand_over();
+        assert_eq!(handed.len(), settled.verdicts.len(), "one verdict for each record that was handed over");
+        self.parts.is_sound();
+        let mut applied = Applied::default();
+        for (index, verdict) in handed.iter().copied().zip(settled.verdicts) {
+            match verdict {
+                Verdict::Done => {
+                    applied.done += 1;
+                    self.records[index].standing = Standing::Done;
+                }
+                Verdict::Skipped { reason } => {
+                    applied.skipped += 1;
+                    applied.first_skip.get_or_insert((index, reason));
+                    self.records[index].standing = Standing::Skipped;
+                }
+                Verdict::Failed { reason, retry } => self.fail(index, &reason.into(), retry, &mut applied),
+                Verdict::Unacknowledged => {
+                    self.fail(index, &"the guest did not acknowledge the record".into(), true, &mut applied);
+                }
+            }
+        }
+        for output in settled.outputs {
+            let after = match output.cause {
+                Cause::Record(index) => handed[index as usize],
+                Cause::Batch | Cause::Hook(_) => self.records.len(),
+            };
+            self.outputs.push(Collected { after, output });
+        }
+        self.retain_in_hand();
+        applied
+    }
+
+    /// Takes over that the call failed as a whole: the records of [`next_part`](Self::next_part) are split if that is wanted and
+    /// possible, and else an attempt of each has failed. `suspect`: the one to blame, by its place among them, where that
+    /// is known.
+    pub fn spoil(&mut self, reason: &str, retry: bool, suspect: Option<usize>) -> Applied {
+        let handed = self.hand_over();
+        self.parts.is_spoiled();
+        if self.bisect && handed.len() > 1 {
+            self.parts.split(suspect);
+            return Applied { split: true, first_reason: Some(reason.to_owned()), ..Applied::default() };
+        }
+        let mut applied = Applied::default();
+        let reason: Arc<str> = reason.into();
+        for index in handed {
+            self.fail(index, &reason, retry, &mut applied);
+        }
+        self.retain_in_hand();
+        applied
+    }
+
+    /// Gives up the records that have failed and are older than `max_age`. `age`: of the record at an index.
+    pub fn expire(&mut self, max_age: Duration, age: impl Fn(usize) -> Duration) {
+        for (index, record) in self.records.iter_mut().enumerate() {
+            if record.standing == Standing::Pending && record.attempts > 0 && age(index) > max_age {
+                let last = record.reason.take().unwrap_or_default();
+                record.reason =
+                    Some(format!("it is older than {max_age:?} (`max-age`), and has failed: {last}").into());
+                record.standing = Standing::GivenUp(Why::Age);
+            }
+        }
+        self.parts.retain(|index| self.records[index].standing == Standing::Pending);
+    }
+
+    fn hand_over(&mut self) -> Vec<usize> {
+        let handed = self.parts.next_part().to_vec();
+        for index in &handed {
+            self.records[*index].handed_over += 1;
+        }
+        handed
+    }
+
+    fn fail(&mut self, index: usize, reason: &Arc<str>, retry: bool, applied: &mut Applied) {
+        let record = &mut self.records[index];
+        record.attempts += 1;
+        record.reason = Some(Arc::clone(reason));
+        applied.failed += 1;
+        applied.first_reason.get_or_insert_with(|| reason.as_ref().to_owned());
+        if !retry {
+            record.standing = Standing::GivenUp(Why::Final);
+        } else if record.attempts >= self.attempts_allowed {
+            record.standing = Standing::GivenUp(Why::Attempts);
+        }
+    }
+
+    fn retain_in_hand(&mut self) {
+        self.parts.retain_in_hand(|index| self.records[index].standing == Standing::Pending);
+    }
+
+    /// Lets the batch go on as if the records that are given up were done: the failure policy has dealt with them.
+    pub fn pass_given_up(&mut self) {
+        for record in &mut self.records {
+            if let Standing::GivenUp(why) = record.standing {
+                record.standing = Standing::Passed(why);
+            }
+        }
+    }
+
+    /// How many records at the front are dealt with: the checkpoint may pass these.
+    pub fn settled_prefix(&self) -> usize {
+        let settled = |record: &&RecordProgress| !matches!(record.standing, Standing::Pending | Standing::GivenUp(_));
+        self.records.iter().take_while(settled).count()
+    }
+
+    /// How many records at the front are done, and how many skipped.
+    pub fn settled_counts(&self) -> (usize, usize) {
+        let prefix = &self.records[..self.settled_prefix()];
+        let count = |standing| prefix.iter().filter(|record| record.standing == standing).count();
+        (count(Standing::Done), count(Standing::Skipped))
+    }
+
+    /// How many records are given up, whether or not they are passed over.
+    pub fn given_up_count(&self) -> usize {
+        let given_up = |record: &&RecordProgress| matches!(record.standing, Standing::GivenUp(_) | Standing::Passed(_));
+        self.records.iter().filter(given_up).count()
+    }
+
+    /// The records that are given up, in order, whether or not they are passed over.
+    pub fn given_up(&self) -> impl Iterator<Item = GivenUp> {
+        self.records.iter().enumerate().filter_map(|(index, record)| match record.standing {
+            Standing::GivenUp(why) | Standing::Passed(why) => {
+                let reason = record.reason.as_deref().unwrap_or_default().to_owned();
+                Some(GivenUp { index, reason, attempts: record.attempts, why })
+            }
+            _other => None,
+        })
+    }
+
+    /// The outputs of the settled prefix, in the order of their causes; those of the batch as a whole come last, and
+    /// only when every record is settled. The others are dropped: their records will be processed again.
+    pub fn into_outputs(self) -> Vec<Output> {
+        let prefix = self.settled_prefix();
+        let whole = prefix == self.records.len();
+        let mut outputs = self.outputs;
+        outputs.retain(|collected| collected.after < prefix || whole);
+        outputs.sort_by_key(|collected| collected.after);
+        outputs.into_iter().map(|collected| collected.output).collect()
+    }
+}
