@@ -21,7 +21,12 @@ impl PluginGuest {
 #[async_trait]
 impl Guest for PluginGuest {
     async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
-        self.pool.get().await?.process_batch(shard, batch).await
+        // No record is to blame for an instance that does not start: nothing was handed over.
+        let unmade = |failure| match failure {
+            Failure::Host(_) => failure,
+            failure => Failure::Host(format!("no instance of the guest starts: {failure}")),
+        };
+        self.pool.get().await.map_err(unmade)?.process_batch(shard, batch).await
     }
 
     fn has_hooks(&self) -> bool {

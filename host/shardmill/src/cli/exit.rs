@@ -13,6 +13,7 @@ use crate::host::Class;
 enum Status {
     Running = 1,
     Unavailable = 69,
+    Stopped = 70,
     NotPermitted = 77,
     Configuration = 78,
 }
@@ -44,6 +45,7 @@ impl Failure {
             Class::Configuration => Self::configuration(message),
             Class::NotPermitted => Self::not_permitted(message),
             Class::Unavailable => Self::unavailable(message),
+            Class::Stopped => Self::stopped(message),
             Class::Running => Self::running(message),
         }
     }
@@ -56,6 +58,11 @@ impl Failure {
     /// A service or a port is not available.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::plain(Status::Unavailable, message, None)
+    }
+
+    /// A record cannot be processed, and the failure policy says that this is the end.
+    pub fn stopped(message: impl Into<String>) -> Self {
+        Self::plain(Status::Stopped, message, None)
     }
 
     /// A service refuses.

@@ -27,7 +27,7 @@ Examples:
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
-77 not permitted, 78 wrong configuration or plugin.";
+70 stopped by a failure policy, 77 not permitted, 78 wrong configuration or plugin.";
 
 /// Runs WebAssembly processors on Amazon Kinesis streams.
 #[derive(Debug, Parser)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
 use shardmill_lease::Takeover;
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
@@ -151,9 +152,13 @@ section!(ProcessorSettings, Processor {
 } {
     batch: Batch,
     retry: Retry,
+    failure: Failure,
     limits: Limits,
     grants: Grants,
+    delivery: Delivery,
+    checkpoint: CheckpointBy,
     checkpoint_interval: Time,
+    checkpoint_count: Count,
     out_of_range: OutOfRange,
     dead_letters: DeadLetters,
 });
@@ -200,6 +205,7 @@ macro_rules! table {
 
 table!(Batch { records: Count, bytes: Size, wait: Time });
 table!(Retry { attempts: Count, backoff: Time, max_backoff: Time });
+table!(Failure { bisect: bool, tolerance: Tolerance, max_age: Time, then: Then });
 table!(Limits {
     memory: Size,
     batch_timeout: Time,

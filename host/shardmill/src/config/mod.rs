@@ -6,6 +6,7 @@
 
 mod check;
 mod dead_letters;
+mod failure;
 mod file;
 mod load;
 mod report;
@@ -20,6 +21,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
 use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
 use shardmill_producer::Ordering;
@@ -162,12 +164,20 @@ pub struct Processor {
     pub batch: Batch,
     /// What happens when a batch fails.
     pub retry: Retry,
+    /// What happens when trying again does not help.
+    pub failure: Failure,
     /// What the guest may use up.
     pub limits: Limits,
     /// What the guest may do.
     pub grants: Grants,
+    /// What a crash does to records that are being processed.
+    pub delivery: Delivery,
+    /// Who says how far the checkpoint may go.
+    pub checkpoint: CheckpointBy,
     /// How often the checkpoint is written while records are being processed.
     pub checkpoint_interval: Duration,
+    /// Of so many records it is written before that.
+    pub checkpoint_count: Option<u64>,
     /// What becomes of user records outside their shard's range.
     pub out_of_range: OutOfRange,
     /// Where its outputs go, by the name that the guest uses.
@@ -209,12 +219,25 @@ pub struct Batch {
 /// What happens when a batch fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Retry {
-    /// How often a record is handed over before it is given up.
+    /// How often a record is handed over before it is given up; splitting uses up none.
     pub attempts: u32,
     /// The wait before the second attempt; doubles from there.
     pub backoff: Duration,
     /// The longest wait.
     pub max_backoff: Duration,
+}
+
+/// What happens when trying again does not help.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Whether a batch that fails as a whole is split until the record to blame stands alone.
+    pub bisect: bool,
+    /// How many given-up records of a batch are passed over where `then` would stop.
+    pub tolerance: Tolerance,
+    /// A record that has failed and is older than this is given up at once.
+    pub max_age: Option<Duration>,
+    /// What happens when records are given up.
+    pub then: Then,
 }
 
 /// What a guest may use up.

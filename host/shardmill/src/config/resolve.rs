@@ -15,8 +15,9 @@ use super::check::{
     self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, stream_arn, stream_id, stream_name,
     table_name, time, wrong,
 };
+use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
-use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Retry, Stream, dead_letters};
+use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Stream, dead_letters};
 
 /// The most records of one GetRecords.
 const MAX_BATCH_RECORDS: u32 = 10_000;
@@ -226,6 +227,7 @@ fn processor(
         Some(table) => Some(dead_letters::resolve(table, processor, &inputs, &outputs, streams, folder)?),
         None => None,
     };
+    let delivery = settings.delivery.unwrap_or_default();
     Ok(Processor {
         name: processor.to_owned(),
         streams: inputs,
@@ -234,15 +236,27 @@ fn processor(
         config,
         lease_table,
         batch: batch(processor, &file::Batch::over(own.batch.as_ref(), defaults.batch.as_ref()))?,
-        retry: retry(processor, &file::Retry::over(own.retry.as_ref(), defaults.retry.as_ref()))?,
+        retry: retry(processor, &file::Retry::over(own.retry.as_ref(), defaults.retry.as_ref()), delivery)?,
+        failure: failure(
+            processor,
+            &file::Failure::over(own.failure.as_ref(), defaults.failure.as_ref()),
+            delivery,
+            dead_letters.is_some(),
+        )?,
         limits: limits(processor, &file::Limits::over(own.limits.as_ref(), defaults.limits.as_ref()))?,
         grants: grants(&file::Grants::over(own.grants.as_ref(), defaults.grants.as_ref())),
+        delivery,
+        checkpoint: checkpoint_by(processor, settings.checkpoint, delivery)?,
         checkpoint_interval: time(
             &at("checkpoint-interval"),
             settings.checkpoint_interval,
             Duration::from_secs(2),
             [Duration::ZERO, HOUR],
         )?,
+        checkpoint_count: match settings.checkpoint_count {
+            None => None,
+            given => Some(u64::from(count(&at("checkpoint-count"), given, 1, [1, 1_000_000_000])?)),
+        },
         out_of_range: settings.out_of_range.unwrap_or_default(),
         outputs,
         dead_letters,
@@ -379,17 +393,6 @@ fn batch(processor: &str, file: &file::Batch) -> Checked<Batch> {
         records: count(&at("records"), file.records, 500, [1, MAX_BATCH_RECORDS])? as usize,
         bytes: size(&at("bytes"), file.bytes, 4 * MIB, [1, 64 * MIB])? as usize,
         wait: time(&at("wait"), file.wait, Duration::ZERO, [Duration::ZERO, 5 * MINUTE])?,
-    })
-}
-
-fn retry(processor: &str, file: &file::Retry) -> Checked<Retry> {
-    let at = |key| ["processors", processor, "retry", key];
-    let backoff = time(&at("backoff"), file.backoff, Duration::from_millis(200), [Duration::ZERO, HOUR])?;
-    let longest = time(&at("max-backoff"), file.max_backoff, Duration::from_secs(30).max(backoff), [backoff, HOUR]);
-    Ok(Retry {
-        attempts: count(&at("attempts"), file.attempts, 10, [1, 1_000_000])?,
-        backoff,
-        max_backoff: helped(longest, format!("it is the longest wait, and {backoff:?} (`backoff`) the shortest"))?,
     })
 }
 

@@ -45,6 +45,54 @@ fn what_is_not_said_has_its_default() {
 }
 
 #[test]
+fn failures_stop_the_shard_unless_told_otherwise() {
+    let processor = |lines: &str| good(&format!("{MINIMAL}{lines}\n")).processors["p"].clone();
+    let default = processor("");
+    let stop = Failure { bisect: false, tolerance: Tolerance::default(), max_age: None, then: Then::StopShard };
+    assert_eq!(default.failure, stop);
+    assert_eq!((default.delivery, default.checkpoint), (Delivery::AtLeastOnce, CheckpointBy::Host));
+    assert_eq!(default.checkpoint_count, None);
+    // One record is not to take its batch along.
+    let skip = processor(r#"failure = { then = "skip" }"#).failure;
+    assert_eq!((skip.then, skip.bisect), (Then::Skip, true));
+    assert!(!processor(r#"failure = { then = "skip", bisect = false }"#).failure.bisect);
+    assert!(!processor(r#"failure = { then = "stop-worker" }"#).failure.bisect);
+    let all = processor(
+        r#"failure = { bisect = true, tolerance = "0.25%", max-age = "90m", then = "stop-process" }
+checkpoint = "guest"
+checkpoint-count = 5000"#,
+    );
+    let tolerance = Tolerance::parse("0.25%").unwrap();
+    let max_age = Some(Duration::from_secs(5400));
+    assert_eq!(all.failure, Failure { bisect: true, tolerance, max_age, then: Then::StopProcess });
+    assert_eq!((all.checkpoint, all.checkpoint_count), (CheckpointBy::Guest, Some(5000)));
+    let once = processor("delivery = \"at-most-once\"\nfailure = { then = \"skip\" }");
+    assert_eq!((once.delivery, once.retry.attempts, once.failure.bisect), (Delivery::AtMostOnce, 1, false));
+}
+
+#[test]
+fn what_fails_is_set_key_by_key_for_all_and_for_one() {
+    let config = good(
+        r#"
+        application = "app"
+        [defaults.processor.failure]
+        then = "skip"
+        tolerance = "1%"
+        [processors.p]
+        stream = "in"
+        plugin = "p.wasm"
+        failure = { then = "stop-shard" }
+        [processors.q]
+        stream = "in"
+        plugin = "p.wasm"
+        "#,
+    );
+    let (p, q) = (&config.processors["p"].failure, &config.processors["q"].failure);
+    assert_eq!((p.then, p.tolerance.to_string().as_str(), p.bisect), (Then::StopShard, "1%", false));
+    assert_eq!((q.then, q.bisect), (Then::Skip, true));
+}
+
+#[test]
 fn a_named_section_overrides_the_defaults_key_by_key() {
     let config = good(
         r#"

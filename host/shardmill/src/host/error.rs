@@ -76,6 +76,8 @@ pub(crate) enum Class {
     Configuration,
     NotPermitted,
     Unavailable,
+    /// The failure policy has stopped the process, or its last processor.
+    Stopped,
     Running,
 }
 
@@ -121,6 +123,7 @@ impl Error {
                 | shardmill_engine::Error::SameStreams { .. }
                 | shardmill_engine::Error::Twin(_)
                 | shardmill_engine::Error::Foreign { .. } => Class::Configuration,
+                shardmill_engine::Error::Stopped { .. } => Class::Stopped,
                 _other => Class::Running,
             },
         }

@@ -134,6 +134,7 @@ impl Builder {
                 )),
                 clock: Arc::new(SystemClock),
                 guest: Arc::new(PluginGuest::new(pool)),
+                plugin: digest.as_str().into(),
                 destinations: Destinations::new(outputs),
                 dead_letters,
                 budget: budget.clone(),
@@ -170,7 +171,8 @@ impl Host {
     }
 
     /// Runs until `stop` is cancelled, then finishes what is in flight, checkpoints and releases the leases; or until
-    /// a consumer cannot go on, which stops the others in the same way and is returned.
+    /// a consumer cannot go on, which stops the others in the same way and is returned. One that its failure policy has
+    /// stopped alone (`stop-worker`) stops no other; it is returned when there is none left.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let drain = stop.child_token();
         let stop_admin = CancellationToken::new();
@@ -185,6 +187,8 @@ impl Host {
             names.insert(handle.id(), name);
         }
         let mut first_error = None;
+        // Of a consumer that its failure policy has stopped, while the others go on.
+        let mut stopped = None;
         loop {
             let ended = tokio::select! {
                 () = drain.cancelled(), if !self.sources.stopping.is_cancelled() => {
@@ -196,6 +200,12 @@ impl Host {
             let Some(ended) = ended else { break };
             let error = match ended {
                 Ok((_id, Ok(()))) => continue,
+                Ok((id, Err(source @ shardmill_engine::Error::Stopped { process: false, .. }))) => {
+                    let processor = names.remove(&id).unwrap_or_default();
+                    tracing::warn!(processor, "the processor has stopped on this worker and has let its leases go");
+                    stopped.get_or_insert(Error::Consumer { processor, source: Box::new(source) });
+                    continue;
+                }
                 Ok((id, Err(source))) => {
                     Error::Consumer { processor: names.remove(&id).unwrap_or_default(), source: Box::new(source) }
                 }
@@ -212,7 +222,8 @@ impl Host {
             // An open keep-alive connection must not hold up the end of the process.
             let _closed = tokio::time::timeout(Duration::from_millis(500), admin).await;
         }
-        match first_error {
+        // Without a consumer there is nothing left to run, and nobody has asked for that.
+        match first_error.or(stopped.filter(|_| !stop.is_cancelled())) {
             Some(error) => Err(error),
             None => Ok(()),
         }

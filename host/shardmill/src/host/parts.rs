@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Backoff, BatchOptions, Destination, Input};
+use shardmill_engine::{Backoff, BatchOptions, Destination, FailurePolicy, Input};
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
@@ -168,7 +168,16 @@ fn engine_options(
             limits: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
             wait: processor.batch.wait,
         },
-        attempts: processor.retry.attempts,
+        failure: FailurePolicy {
+            attempts: processor.retry.attempts,
+            bisect: processor.failure.bisect,
+            max_age: processor.failure.max_age,
+            tolerance: processor.failure.tolerance,
+            then: processor.failure.then,
+        },
+        delivery: processor.delivery,
+        checkpoint: processor.checkpoint,
+        checkpoint_count: processor.checkpoint_count,
         backoff: Backoff { first: processor.retry.backoff, longest: processor.retry.max_backoff },
         checkpoint_interval: processor.checkpoint_interval,
         out_of_range: processor.out_of_range,

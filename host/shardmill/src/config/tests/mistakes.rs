@@ -284,6 +284,63 @@ const MISTAKES: &[Mistake] = &[
         6,
         &["defaults.processor.dead-letters.output", "no output `out`", "[processors.NAME.outputs.OUTPUT]"],
     ),
+    // === failures ===
+    (
+        "an unknown key of failures",
+        "MINIMALfailure = { bisct = true }\n",
+        5,
+        &["bisct", "bisect", "tolerance", "max-age"],
+    ),
+    (
+        "an end of failures",
+        "MINIMALfailure = { then = \"ignore\" }\n",
+        5,
+        &["ignore", "skip", "dead-letter", "stop-shard", "stop-worker", "stop-process"],
+    ),
+    (
+        "a tolerance without its sign",
+        "MINIMALfailure = { tolerance = 0.25 }\n",
+        5,
+        &["0.25", "percentage", "\"0.25%\""],
+    ),
+    (
+        "a tolerance of more than all",
+        "MINIMALfailure = { tolerance = \"101%\" }\n",
+        5,
+        &["101%", "from \"0%\" to \"100%\""],
+    ),
+    (
+        "dead letters without a place",
+        "MINIMAL[processors.p.failure]\nthen = \"dead-letter\"\n",
+        6,
+        &["processors.p.failure.then", "no place for dead letters", "[processors.p.dead-letters]"],
+    ),
+    (
+        "dead letters without a place in the defaults",
+        "MINIMAL[defaults.processor.failure]\nthen = \"dead-letter\"\n",
+        6,
+        &["defaults.processor.failure.then", "no place for dead letters"],
+    ),
+    ("a delivery", "MINIMALdelivery = \"exactly-once\"\n", 5, &["exactly-once", "at-least-once", "at-most-once"]),
+    ("a checkpoint of nobody", "MINIMALcheckpoint = \"me\"\n", 5, &["me", "host", "guest"]),
+    (
+        "attempts of records that come once",
+        "MINIMALdelivery = \"at-most-once\"\nretry = { attempts = 2 }\n",
+        6,
+        &["processors.p.retry.attempts", "more than once", "at-most-once"],
+    ),
+    (
+        "a split of records that come once",
+        "MINIMALdelivery = \"at-most-once\"\nfailure = { bisect = true }\n",
+        6,
+        &["processors.p.failure.bisect", "once more", "at-most-once"],
+    ),
+    (
+        "a guest's checkpoint of records that come once",
+        "MINIMALdelivery = \"at-most-once\"\ncheckpoint = \"guest\"\n",
+        6,
+        &["processors.p.checkpoint", "before the guest sees them", "at-least-once"],
+    ),
     // === the defaults ===
     (
         "bounds in the defaults",

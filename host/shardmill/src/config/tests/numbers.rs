@@ -60,6 +60,8 @@ const NUMBERS: &[Number] = &[
     number("streams.in", "reads-per-second", ["1", "1000"], ["0", "1001"], "1 to 1000"),
     number("streams.in", "bytes-per-second", ["'16 KiB'", "'1 TiB'"], ["16383", "1099511627777"], "16 KiB to 1 TiB"),
     number("processors.p", "checkpoint-interval", ["'0s'", "'1h'"], ["", "'1h 1ms'"], "0s to 1h"),
+    number("processors.p", "checkpoint-count", ["1", "1_000_000_000"], ["0", "1_000_000_001"], "1 to 1000000000"),
+    number("processors.p.failure", "max-age", ["'1ms'", "'1year'"], ["'999us'", "'1year 1ms'"], "1ms to 1year"),
     number("processors.p.batch", "records", ["1", "10_000"], ["0", "10_001"], "1 to 10000"),
     number("processors.p.batch", "bytes", ["1", "'64 MiB'"], ["0", "67108865"], "1 byte to 64 MiB"),
     number("processors.p.batch", "wait", ["'0s'", "'5m'"], ["", "'5m 1ms'"], "0s to 5m"),
