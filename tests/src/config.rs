@@ -24,6 +24,7 @@ pub struct Config {
     top: String,
     holding: String,
     stream: String,
+    plugin: &'static str,
     processor: String,
     guest: String,
     others: String,
@@ -41,10 +42,19 @@ impl Config {
             top: String::new(),
             holding: String::new(),
             stream: String::new(),
+            plugin: "route",
             processor: String::new(),
             guest: "field = \"/n\"\ndefault = \"copies\"\n".to_owned(),
             others: String::new(),
         }
+    }
+
+    /// Another plugin in place of `route`, with none of its settings. It copies to its output `copies`.
+    #[must_use]
+    pub fn plugin(mut self, plugin: &'static str) -> Config {
+        self.plugin = plugin;
+        self.guest.clear();
+        self
     }
 
     /// How leases are held.
@@ -130,6 +140,13 @@ stream = "asides""#
         self
     }
 
+    /// Sections after all others.
+    #[must_use]
+    pub fn others(mut self, sections: &str) -> Config {
+        push(&mut self.others, sections);
+        self
+    }
+
     /// The lease table of the processor `copy`.
     pub fn lease_table(&self) -> &'static str {
         "tests-copy"
@@ -137,13 +154,13 @@ stream = "asides""#
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, holding, inputs, output, stream, processor, guest, others, .. } = self;
+        let Config { top, holding, inputs, output, stream, plugin, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => 60,
             Leases::Brief => 2,
             Leases::Seconds(seconds) => seconds,
         };
-        let plugin = paths::plugin("route");
+        let plugin = paths::plugin(plugin);
         let compiled = paths::compiled();
         format!(
             r#"application = "tests"

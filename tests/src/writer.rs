@@ -34,6 +34,8 @@ pub struct Writer<'a> {
     keys: u64,
     runs: Option<Runs>,
     padding: usize,
+    /// Of so many records the last one is this poison.
+    poison: Option<(u64, &'static str)>,
     next: u64,
 }
 
@@ -42,7 +44,7 @@ pub struct Writer<'a> {
 impl<'a> Writer<'a> {
     /// Writes records that come alone.
     pub fn new(services: &'a Services, stream: &'a str, keys: u64) -> Writer<'a> {
-        Writer { services, stream, keys, runs: None, padding: 0, next: 0 }
+        Writer { services, stream, keys, runs: None, padding: 0, poison: None, next: 0 }
     }
 
     /// Writes a third of the records in aggregates.
@@ -61,6 +63,17 @@ impl<'a> Writer<'a> {
     #[must_use]
     pub fn padded(self, bytes: usize) -> Writer<'a> {
         Writer { padding: bytes, ..self }
+    }
+
+    /// Makes the last one of so many records a poison of this kind for the guest `poison`.
+    #[must_use]
+    pub fn poisoned(self, every: u64, kind: &'static str) -> Writer<'a> {
+        Writer { poison: Some((every, kind)), ..self }
+    }
+
+    /// Whether the record of this number is poison.
+    pub fn is_poison(&self, number: u64) -> bool {
+        self.poison.is_some_and(|(every, _)| number % every == every - 1)
     }
 
     /// How many records have been put.
@@ -110,8 +123,12 @@ impl<'a> Writer<'a> {
     fn record(&self, number: u64) -> UserRecord {
         let partition_key = self.key_of_number(number);
         let padding = "x".repeat(self.padding);
-        let data = format!(r#"{{"n":{number},"key":"{partition_key}","padding":"{padding}"}}"#).into_bytes().into();
-        UserRecord { partition_key, explicit_hash_key: None, data }
+        let poison = match self.poison {
+            Some((_, kind)) if self.is_poison(number) => format!(r#""poison":"{kind}","#),
+            _other => String::new(),
+        };
+        let data = format!(r#"{{{poison}"n":{number},"key":"{partition_key}","padding":"{padding}"}}"#);
+        UserRecord { partition_key, explicit_hash_key: None, data: data.into_bytes().into() }
     }
 
     /// Keeps the order of each shard's records.
