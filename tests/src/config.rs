@@ -22,6 +22,7 @@ pub struct Config {
     inputs: String,
     output: String,
     top: String,
+    admin: String,
     holding: String,
     stream: String,
     plugin: &'static str,
@@ -40,6 +41,7 @@ impl Config {
             inputs: r#"stream = "input""#.to_owned(),
             output: "output".to_owned(),
             top: String::new(),
+            admin: String::new(),
             holding: String::new(),
             stream: String::new(),
             plugin: "route",
@@ -89,6 +91,13 @@ impl Config {
     #[must_use]
     pub fn top(mut self, line: &str) -> Config {
         push(&mut self.top, line);
+        self
+    }
+
+    /// A line for the admin server.
+    #[must_use]
+    pub fn admin(mut self, line: &str) -> Config {
+        push(&mut self.admin, line);
         self
     }
 
@@ -154,7 +163,7 @@ stream = "asides""#
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, holding, inputs, output, stream, plugin, processor, guest, others, .. } = self;
+        let Config { top, admin, holding, inputs, output, stream, plugin, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => 60,
             Leases::Brief => 2,
@@ -168,7 +177,7 @@ cache-dir = {compiled:?}
 {top}
 [admin]
 listen = "127.0.0.1:0"
-
+{admin}
 [log]
 format = "json"
 
@@ -180,6 +189,7 @@ sync = "500ms"
 {holding}
 [streams.input]
 idle = "200ms"
+idle-max = "200ms"
 {stream}
 [processors.copy]
 {inputs}

@@ -35,11 +35,16 @@ impl Worker {
 
     /// Starts a worker with the text of a configuration.
     pub fn start_with(services: &impl Environment, config: &str) -> Worker {
+        Worker::start_arguments(services, config, &[])
+    }
+
+    /// Starts a worker that is to end by itself, or whatever else these arguments of `shardmill run` say.
+    pub fn start_arguments(services: &impl Environment, config: &str, arguments: &[&str]) -> Worker {
         let folder = TempDir::new().expect("a temporary folder");
         let path = folder.path().join("shardmill.toml");
         std::fs::write(&path, config).expect("a configuration file");
         let mut run = command();
-        run.arg("run").arg("--config").arg(&path).envs(services.environment());
+        run.arg("run").arg("--config").arg(&path).args(arguments).envs(services.environment());
         let process = Process::start(run, folder.path());
         let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("an HTTP client");
         Worker { process, http, _folder: folder }
@@ -87,9 +92,31 @@ impl Worker {
 
     /// What the admin server answers: status and body.
     pub async fn get(&self, path: &str) -> (u16, String) {
-        let address = self.address().expect("the admin server's address is in the log");
-        let response = self.http.get(format!("http://{address}{path}")).send().await.expect("an answer");
+        let response = self.http.get(format!("{}{path}", self.admin())).send().await.expect("an answer");
         (response.status().as_u16(), response.text().await.expect("a body"))
+    }
+
+    /// What the admin server answers to a command: status and body.
+    pub async fn post(&self, path: &str, token: Option<&str>, body: &str) -> (u16, String) {
+        let mut request = self.http.post(format!("{}{path}", self.admin())).body(body.to_owned());
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("a body"))
+    }
+
+    /// The admin server's URL.
+    pub fn admin(&self) -> String {
+        format!("http://{}", self.address().expect("the admin server's address is in the log"))
+    }
+
+    /// What `/status` says of the processor `copy`.
+    pub async fn status(&self) -> Value {
+        let (status, text) = self.get("/status").await;
+        assert_eq!(status, 200, "{text}");
+        let mut status: Value = serde_json::from_str(&text).expect("JSON");
+        status["copy"].take()
     }
 
     /// The sum of a metric over all its labels that contain this text; 0 if it is not there.

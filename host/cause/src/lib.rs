@@ -3,7 +3,7 @@
 
 mod trouble;
 
-pub use trouble::{Tell, Trouble};
+pub use trouble::{Failing, Tell, Trouble};
 
 use std::error::Error;
 use std::iter::successors;

@@ -14,9 +14,17 @@ pub struct Trouble<K> {
 
 #[derive(Debug)]
 struct State<K> {
-    /// For how long each has been failing.
-    failing: HashMap<K, Duration>,
+    failing: HashMap<K, Failing>,
     told: bool,
+}
+
+/// Something that fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failing {
+    /// For how long it had been failing when it last did.
+    pub lasted: Duration,
+    /// What was said then; empty if nothing was.
+    pub reason: String,
 }
 
 /// What there is to tell.
@@ -43,13 +51,23 @@ impl<K: Eq + Hash + Clone> Trouble<K> {
 
     /// Something fails, and has done so for this long.
     pub fn fails(&self, what: &K, lasted: Duration) -> Tell {
+        self.fails_because(what, lasted, String::new())
+    }
+
+    /// The same, with what was said; see [`failing`](Self::failing).
+    pub fn fails_because(&self, what: &K, lasted: Duration, reason: String) -> Tell {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.failing.insert(what.clone(), lasted);
+        state.failing.insert(what.clone(), Failing { lasted, reason });
         if state.told || lasted < self.patience {
             return Tell::Nothing;
         }
         state.told = true;
         Tell::Lasts { failing: state.failing.len() }
+    }
+
+    /// Whether something fails, and why.
+    pub fn failing(&self, what: &K) -> Option<Failing> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).failing.get(what).cloned()
     }
 
     /// Something works, or is not there any more.
@@ -75,7 +93,9 @@ mod tests {
         assert_eq!(trouble.fails(&"a", at(0)), Tell::Nothing);
         assert_eq!(trouble.fails(&"b", at(1)), Tell::Nothing);
         assert_eq!(trouble.fails(&"a", at(2)), Tell::Lasts { failing: 2 });
-        assert_eq!(trouble.fails(&"b", at(3)), Tell::Nothing, "told");
+        assert_eq!(trouble.fails_because(&"b", at(3), "no room".to_owned()), Tell::Nothing, "told");
+        assert_eq!(trouble.failing(&"b"), Some(Failing { lasted: at(3), reason: "no room".to_owned() }));
+        assert_eq!(trouble.failing(&"c"), None);
         assert_eq!(trouble.works(&"a"), Tell::Nothing, "not over");
         assert_eq!(trouble.works(&"b"), Tell::Over);
         assert_eq!(trouble.works(&"b"), Tell::Nothing);

@@ -146,7 +146,7 @@ impl Writer {
                 Err(error) => {
                     failures += 1;
                     let lasted = failing.get_or_insert_with(Instant::now).elapsed();
-                    if let Tell::Lasts { failing } = self.trouble.fails(&key, lasted) {
+                    if let Tell::Lasts { failing } = self.trouble.fails_because(&key, lasted, with_causes(&error)) {
                         tracing::warn!(
                             processor = self.labels.processor, shard = %key, shards = failing, %position, error = with_causes(&error),
                             "checkpoints cannot be written; trying on, records after the last ones would be repeated by a successor"

@@ -19,7 +19,8 @@ use crate::shard_run::{Shared, run_shard};
 use crate::shard_source::Streams;
 use crate::shard_task::Ended;
 use crate::stop::StopReason;
-use crate::{Budget, DeadLetters, Destinations, Guest, Metrics, Options, Status};
+use crate::watchdog::{self, Watchdog, keep_retention};
+use crate::{Allowance, Budget, DeadLetters, Destinations, Guest, Metrics, Options, Status};
 
 /// How long the last words of a stop may take: releases that the store does not answer, the guest's shutdown.
 const GRACE: Duration = Duration::from_secs(3);
@@ -50,6 +51,10 @@ pub struct Parts {
     pub dead_letters: Option<Arc<dyn DeadLetters>>,
     /// The bytes that all consumers of the process share.
     pub budget: Budget,
+    /// The records that all consumers of the process may process.
+    pub allowance: Allowance,
+    /// When a shard is said to make no progress, and when its lag is an alarm.
+    pub watchdog: watchdog::Options,
     /// What is shown of it.
     pub status: Status,
     /// The engine's numbers.
@@ -242,6 +247,10 @@ impl Consumer {
         for stream in streams.0.iter() {
             watches.spawn(watch_over(Arc::clone(stream), Arc::clone(&parts), handle.clone()));
         }
+        // Ends with this function.
+        let mut watching = JoinSet::new();
+        watching.spawn(Watchdog::new(Arc::clone(&parts), Arc::clone(&shared), handle.clone()).run());
+        watching.spawn(keep_retention(streams.clone()));
         let mut coordinating = tokio::spawn(coordinator.run(stop.clone()));
         let mut time_left = std::pin::pin!(async {
             stop.cancelled().await;
@@ -264,7 +273,10 @@ impl Consumer {
                     parts.status.set_started(&parts.options().processor);
                     tell_of_others(&parts, &handle);
                 }
-                () = changes.changed() => parts.status.set_fleet(&parts.options().processor, &changes.view()),
+                () = changes.changed() => {
+                    let worker = &parts.lease_options.worker;
+                    parts.status.set_fleet(&parts.options().processor, &changes.view(), worker);
+                }
                 Some(event) = events.recv() => {
                     if let Event::Held(lease) = event {
                         tasks.spawn(run_shard(Arc::clone(&shared), lease));

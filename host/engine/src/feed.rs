@@ -1,9 +1,11 @@
 //! Reads a shard ahead of its processing, as far as the byte budget allows.
 
 use shardmill_lease::Fence;
+use shardmill_stream::polling::Phase;
 use shardmill_stream::{ChildShard, Demand, Reader};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::{Budget, Reservation};
 
@@ -44,6 +46,9 @@ impl Feed {
         let task = tokio::spawn(async move {
             loop {
                 // A place in the channel first: budget must not be held for a page that nobody waits for.
+                if sender.capacity() == 0 {
+                    enter(reader.as_ref(), Phase::Full);
+                }
                 let Ok(place) = sender.reserve().await else { return };
                 match page(reader.as_mut(), &budget, &fence).await {
                     None => return,
@@ -86,6 +91,7 @@ async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option
         if let Err(error) = reader.ready().await {
             return Some(Err(error));
         }
+        enter(reader, Phase::Memory);
         let mut reservation = budget.reserve(PAGE_BYTES).await;
         // fenced: no request for the shard after the lease's deadline.
         fence.check().ok()?;
@@ -102,6 +108,13 @@ async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option
             }
             Err(error) => return Some(Err(error)),
         }
+    }
+}
+
+/// Says what is waited for, where the reader says what it is about.
+fn enter(reader: &dyn Reader, phase: Phase) {
+    if let Some(condition) = reader.condition() {
+        condition.enter(phase, Instant::now());
     }
 }
 

@@ -1,6 +1,7 @@
 //! The streams of a consumer, and which of their incarnations is read now: a stream may be deleted and created again.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use shardmill_lease::store::{KeyForm, StreamIdentity};
 use shardmill_lease::{LeaseKey, StreamKey};
@@ -48,6 +49,8 @@ pub(crate) struct Stream {
     pub(crate) input: Input,
     now: watch::Sender<Now>,
     alarm: Notify,
+    /// How long it keeps records, as was seen last.
+    retention_hours: AtomicU32,
 }
 
 // === impl Incarnation ===
@@ -78,8 +81,21 @@ impl Incarnation {
 
 impl Stream {
     pub(crate) fn new(input: Input, incarnation: Incarnation) -> Self {
+        let retention_hours = AtomicU32::new(incarnation.info.retention_hours);
         let now = Now { generation: 0, incarnation: Some(Arc::new(incarnation)) };
-        Self { input, now: watch::Sender::new(now), alarm: Notify::new() }
+        Self { input, now: watch::Sender::new(now), alarm: Notify::new(), retention_hours }
+    }
+
+    /// How long it keeps records, in hours.
+    pub(crate) fn retention_hours(&self) -> u32 {
+        self.retention_hours.load(Ordering::Relaxed)
+    }
+
+    /// Asks how long it keeps records now. What cannot be asked stays as it was.
+    pub(crate) async fn look_at_retention(&self) {
+        if let Ok(info) = self.input.kinesis.describe(self.name()).await {
+            self.retention_hours.store(info.retention_hours, Ordering::Relaxed);
+        }
     }
 
     /// The stream, as it was asked for.

@@ -12,10 +12,10 @@ use shardmill_cause::with_causes;
 use shardmill_lease::LeaseKey;
 use shardmill_lease::store::Store;
 use shardmill_record::{Page, SequenceNumber, ShardId};
-use shardmill_stream::polling::{self, PollingReader, ReadLimits};
+use shardmill_stream::polling::{self, Condition, Phase, PollingReader, ReadLimits};
 use shardmill_stream::retention::{Left, Reset, Retention, Verdict};
 use shardmill_stream::{Demand, Error, ReadFrom, ReadPage, Reader};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::input::{Incarnation, Stream};
 use crate::shard_source::now_ms;
@@ -41,6 +41,8 @@ pub(crate) struct InputReader {
     shard: ShardId,
     lease: LeaseKey,
     seed: u64,
+    /// Where it says what it is about, whatever becomes of its readers.
+    condition: Condition,
     reader: PollingReader,
     /// Where another reader would go on.
     from: ReadFrom,
@@ -72,6 +74,7 @@ impl InputReader {
         (shard, lease): (ShardId, LeaseKey),
         from: ReadFrom,
         checkpoint: Option<SequenceNumber>,
+        condition: Condition,
         seed: u64,
     ) -> Self {
         let (mut from, mut retention) = (from, checkpoint.map(Retention::new));
@@ -81,7 +84,7 @@ impl InputReader {
         {
             (from, retention) = (ReadFrom::AtTimestamp(at), None);
         }
-        let reader = open(&sources, &stream.input.polling, &stream, &incarnation, &shard, from.clone(), seed);
+        let reader = open(&sources, &stream, &incarnation, &shard, from.clone(), condition.clone(), seed);
         Self {
             sources,
             stream,
@@ -89,6 +92,7 @@ impl InputReader {
             shard,
             lease,
             seed,
+            condition,
             reader,
             from,
             retention,
@@ -99,8 +103,8 @@ impl InputReader {
     }
 
     fn reopen(&mut self, from: ReadFrom) {
-        let Self { sources, stream, incarnation, shard, seed, .. } = self;
-        self.reader = open(sources, &stream.input.polling, stream, incarnation, shard, from.clone(), *seed);
+        let Self { sources, stream, incarnation, shard, condition, seed, .. } = self;
+        self.reader = open(sources, stream, incarnation, shard, from.clone(), condition.clone(), *seed);
         self.from = from;
     }
 
@@ -143,6 +147,7 @@ impl InputReader {
     /// Waits until it is known what became of the stream. If another one took its place, this lease is lost, unless it
     /// was taken after that: then it is read on.
     async fn wait_for_stream(&mut self, generation: u64) {
+        self.condition.enter(Phase::Stream, Instant::now());
         let incarnation = self.stream.after(generation).await;
         if !self.incarnation.is_same(&incarnation.info) {
             sleep(self.sources.expiry).await;
@@ -188,6 +193,7 @@ impl InputReader {
         let (stream, checkpoint) = (Arc::clone(self.stream.name()), retention.checkpoint().clone());
         let first = first_record(page);
         // A stream that was created again holds no record of the old one either.
+        self.condition.enter(Phase::Stream, Instant::now());
         if !self.is_same_stream().await {
             self.pending = None;
             self.waiting = Some(self.stream.raise_alarm());
@@ -196,6 +202,7 @@ impl InputReader {
         let reset = self.stream.input.reset;
         let now = now_ms();
         if reset == Reset::Latest && left == Left::Records {
+            self.condition.enter(Phase::Store, Instant::now());
             note_skip(self.sources.store.as_ref(), &self.lease, &checkpoint, now).await;
         }
         self.report(&checkpoint, first.as_ref(), left);
@@ -240,7 +247,7 @@ impl InputReader {
             processor = %self.stream.input.options.processor, stream = %self.stream.name(), shard = %self.shard,
             %checkpoint, left = left.as_str(), first = first.map(|(number, _)| number.to_string()),
             first_arrived = first.map(|(_, arrival)| ReadFrom::AtTimestamp(*arrival).to_string()),
-            checkpoint_arrived = "not known", retention_hours = self.incarnation.info.retention_hours, then,
+            checkpoint_arrived = "not known", retention_hours = self.stream.retention_hours(), then,
             "the checkpoint is out of the stream's retention: records after it may be lost"
         );
     }
@@ -248,20 +255,21 @@ impl InputReader {
 
 fn open(
     sources: &Sources,
-    options: &polling::Options,
     stream: &Stream,
     incarnation: &Incarnation,
     shard: &ShardId,
     from: ReadFrom,
+    condition: Condition,
     seed: u64,
 ) -> PollingReader {
+    let options = &stream.input.polling;
     let source = polling::Source {
         stream: Arc::clone(stream.name()),
         shard: shard.clone(),
         creation_time_ms: incarnation.info.creation_time_ms,
     };
     let reader = PollingReader::new(stream.input.kinesis.clone(), source, from, options, &sources.metrics, seed);
-    reader.sharing(&sources.limits, &incarnation.info.arn, options)
+    reader.observed(condition).sharing(&sources.limits, &incarnation.info.arn, options)
 }
 
 fn first_record(page: &ReadPage) -> Option<(SequenceNumber, u64)> {
@@ -317,6 +325,10 @@ async fn note_skip(store: &dyn Store, lease: &LeaseKey, checkpoint: &SequenceNum
 
 #[async_trait]
 impl Reader for InputReader {
+    fn condition(&self) -> Option<&Condition> {
+        Some(&self.condition)
+    }
+
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             if let Some(generation) = self.waiting {

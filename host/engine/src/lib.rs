@@ -5,10 +5,12 @@
 //! and nobody else touches it. Guests, readers and destinations are traits, so that the whole engine runs in tests
 //! without WebAssembly and without a network.
 
+mod allowance;
 mod budget;
 mod checkpointer;
 mod claim;
 mod consumer;
+mod control;
 mod dead_letter;
 mod destination;
 mod feed;
@@ -16,8 +18,10 @@ mod guest;
 mod input;
 mod input_reader;
 mod invariant;
+mod live;
 mod meter;
 mod metrics;
+mod obey;
 mod options;
 mod policy;
 mod retry;
@@ -26,7 +30,9 @@ mod shard_source;
 mod shard_task;
 mod status;
 mod stop;
+pub mod watchdog;
 
+pub use allowance::Allowance;
 pub use budget::{Budget, Reservation};
 pub use consumer::{Consumer, Error, Parts};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
@@ -42,4 +48,4 @@ pub use policy::{
 };
 pub use retry::Backoff;
 pub use shard_task::{Ended, ShardTask};
-pub use status::{ConsumerStatus, ShardState, ShardStatus, Status};
+pub use status::{ConsumerStatus, ShardState, ShardStatus, Stalled, Status};

@@ -1,5 +1,7 @@
 //! The names of the engine's metrics.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,6 +16,30 @@ pub(crate) struct ConsumerLabels {
     pub(crate) processor: String,
     /// The stream's name.
     pub(crate) stream: String,
+}
+
+/// Which shard of a consumer a number is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ShardLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// The stream's name.
+    pub(crate) stream: String,
+    /// The shard's id.
+    pub(crate) shard: String,
+}
+
+/// Which shard makes no progress, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct StalledLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+    /// The stream's name.
+    pub(crate) stream: String,
+    /// The shard's id.
+    pub(crate) shard: String,
+    /// A word for the reason.
+    pub(crate) reason: String,
 }
 
 /// Why an attempt failed.
@@ -56,6 +82,9 @@ pub struct Metrics {
     pub(crate) checkpoints: Family<ConsumerLabels, Counter>,
     pub(crate) shards: Family<ConsumerLabels, Gauge>,
     pub(crate) shards_stopped: Family<ConsumerLabels, Gauge>,
+    pub(crate) shards_paused: Family<ConsumerLabels, Gauge>,
+    pub(crate) shard_stalled: Family<StalledLabels, Gauge>,
+    pub(crate) retention_used: Family<ShardLabels, Gauge<f64, AtomicU64>>,
     pub(crate) batch_seconds: Family<ConsumerLabels, Histogram, fn() -> Histogram>,
     pub(crate) memory_budget: Gauge,
     pub(crate) memory_reserved: Gauge,
@@ -81,6 +110,9 @@ impl Default for Metrics {
             checkpoints: Family::default(),
             shards: Family::default(),
             shards_stopped: Family::default(),
+            shards_paused: Family::default(),
+            shard_stalled: Family::default(),
+            retention_used: Family::default(),
             // 100 µs to 52 s.
             batch_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 3.0, 13))),
             memory_budget: Gauge::default(),
@@ -138,6 +170,23 @@ impl Metrics {
             "shardmill_shards_stopped",
             "Shards that the failure policy has stopped",
             metrics.shards_stopped.clone(),
+        );
+        registry.register(
+            "shardmill_shards_paused",
+            "Shards that an operator lets rest",
+            metrics.shards_paused.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_shard_stalled",
+            "For how long a shard with work has made no progress, by the reason; only shards that are stalled",
+            Unit::Seconds,
+            metrics.shard_stalled.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_shard_retention_used",
+            "A shard's lag as a part of its stream's retention: at 1 records are lost",
+            Unit::Other("ratio".to_owned()),
+            metrics.retention_used.clone(),
         );
         registry.register_with_unit(
             "shardmill_batch",

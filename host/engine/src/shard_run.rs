@@ -7,6 +7,7 @@ use std::time::Duration;
 use shardmill_cause::{Trouble, with_causes};
 use shardmill_lease::{HeldLease, LeaseKey};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
+use shardmill_stream::polling::Condition;
 use shardmill_stream::start::resume;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +22,7 @@ use crate::metrics::ConsumerLabels;
 use crate::policy::Watermark;
 use crate::shard_source::{Siblings, Streams, now_ms};
 use crate::shard_task::{Ended, ShardTask, Told};
+use crate::status::ShardEntry;
 use crate::stop::{Deadline, StopRequest};
 
 /// How long checkpoints must have failed before that is told: a throttle passes.
@@ -29,10 +31,10 @@ const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 /// What the tasks of a consumer have in common.
 pub(crate) struct Shared {
     parts: Arc<Parts>,
-    streams: Streams,
+    pub(crate) streams: Streams,
     sources: Sources,
     /// Checkpoints that cannot be written.
-    trouble: Arc<Trouble<LeaseKey>>,
+    pub(crate) trouble: Arc<Trouble<LeaseKey>>,
     /// Cancelled when what is in flight is to be given up.
     pub(crate) abort: CancellationToken,
     /// When that will be.
@@ -68,22 +70,27 @@ impl Shared {
 /// else has it in between.
 pub(crate) async fn run_shard(shared: Arc<Shared>, lease: HeldLease) -> (ShardId, Ended) {
     let key = lease.lease().key.clone();
+    let (Ok(shard), Some(of)) = (key.shard_id(), shared.streams.of(&key)) else {
+        // The stream went while the lease was taken: its leases go with it.
+        tracing::debug!(lease = %key, "the lease is of no stream that is read now");
+        let fence = lease.fence();
+        tokio::select! {
+            () = lease.draining() => {}
+            _ = fence.lost() => {}
+        }
+        return (ShardId::parse("unnamed").expect("letters are allowed"), Ended::Released);
+    };
+    let options = &of.0.input.options;
+    let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
+    let _counted = Counted::new(shared.parts.metrics.shards.get_or_create(&labels).clone());
     let lease = Arc::new(lease);
+    // Dropped before the lease, which another task of this worker may hold the next moment.
+    let entry = shared.parts.status.add_shard(&options.processor, &options.stream, &shard, &key);
+    let condition = shared.parts.stream_metrics.condition(&options.stream, &shard);
+    entry.live().attach(condition.clone(), &lease);
     loop {
-        let (Ok(shard), Some(of)) = (key.shard_id(), shared.streams.of(&key)) else {
-            // The stream went while the lease was taken: its leases go with it.
-            tracing::debug!(lease = %key, "the lease is of no stream that is read now");
-            let fence = lease.fence();
-            tokio::select! {
-                () = lease.draining() => {}
-                _ = fence.lost() => {}
-            }
-            return (ShardId::parse("unnamed").expect("letters are allowed"), Ended::Released);
-        };
-        let options = &of.0.input.options;
-        let labels = ConsumerLabels { processor: options.processor.to_string(), stream: options.stream.to_string() };
-        let _counted = Counted::new(shared.parts.metrics.shards.get_or_create(&labels).clone());
-        let ended = match task(&shared, of, shard.clone(), Arc::clone(&lease), labels).await {
+        let entry = (entry.clone(), condition.clone());
+        let ended = match task(&shared, of.clone(), shard.clone(), Arc::clone(&lease), labels.clone(), entry).await {
             Some(task) => task.run().await,
             None => Ended::Lost,
         };
@@ -116,6 +123,7 @@ async fn task(
     shard: ShardId,
     lease: Arc<HeldLease>,
     labels: ConsumerLabels,
+    (status, condition): (ShardEntry, Condition),
 ) -> Option<ShardTask> {
     let parts = &shared.parts;
     let options = Arc::clone(&stream.input.options);
@@ -136,13 +144,15 @@ async fn task(
         (shard.clone(), held.key.clone()),
         resume.from,
         checkpoint,
+        condition,
         seed,
     );
     let reader = reader.await;
     let range = held.range.unwrap_or(HashKeyRange::ALL);
     Some(ShardTask {
         worker: parts.lease_options.worker.as_str().into(),
-        status: parts.status.add_shard(&options.processor, &options.stream, &shard, &held.key),
+        status,
+        share: parts.allowance.share(),
         feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
         watermark: Watermark::new(options.checkpoint, resume.done.clone()),
         unpacker: Unpacker::new(resume.done, range, options.out_of_range),

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use shardmill_lease::LeaseKey;
+use shardmill_lease::{LeaseKey, WorkerId};
 use shardmill_record::ShardId;
-use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::live::{Activity, Live, Vitals};
 
 /// What a shard's task is doing.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -27,6 +29,8 @@ pub enum ShardState {
         /// Why.
         reason: String,
     },
+    /// An operator lets the shard rest; its lease is kept.
+    Paused,
     /// What is in flight is brought to its end, then the lease is released.
     Draining,
 }
@@ -43,8 +47,27 @@ pub struct ShardStatus {
     pub state: ShardState,
     /// The position up to which everything is done, in `sequence/sub-sequence` form.
     pub position: Option<String>,
-    /// How far the tip of the shard is ahead, where the service tells.
+    /// The checkpoint in the lease table.
+    pub checkpoint: Option<String>,
+    /// How far the tip of the shard is ahead: what the last page said, and all the time since while reads are overdue.
     pub millis_behind_latest: Option<u64>,
+    /// That lag in hundredths of the stream's retention, where both are known: at 100 records are lost.
+    pub retention_used_percent: Option<u64>,
+}
+
+/// A shard with work that makes no progress.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Stalled {
+    /// The stream that it belongs to.
+    pub stream: String,
+    /// Its id.
+    pub shard: String,
+    /// A word for why, as the metrics have it.
+    pub reason: String,
+    /// The same as a sentence, with what is known.
+    pub because: String,
+    /// For how long, in seconds.
+    pub seconds: u64,
 }
 
 /// One consumer.
@@ -64,26 +87,50 @@ pub struct ConsumerStatus {
     pub missing: BTreeMap<String, String>,
     /// The shards whose leases this worker holds, by the leases' keys.
     pub shards: BTreeMap<String, ShardStatus>,
+    /// The shards that make no progress, by the leases' keys. Where this worker leads, also those that no worker can begin
+    /// because their parents make none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub stalled: BTreeMap<String, Stalled>,
+    /// The shards whose lag comes near the stream's retention, by the leases' keys, a sentence for each.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub alarms: BTreeMap<String, String>,
+    /// What this worker was seen to have.
+    #[serde(skip)]
+    pub(crate) fleet: Fleet,
 }
+
+/// What the worker that leads has seen in the lease table, as far as the end of a bounded run depends on it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Fleet {
+    /// Leases of shards that are not done and that nobody has.
+    pub(crate) free: usize,
+    /// Those that this worker has.
+    pub(crate) own: usize,
+}
+
+/// By the consumer and the lease's key.
+type LiveShards = BTreeMap<(String, String), Arc<Live>>;
 
 /// The consumers of a process. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
     consumers: Arc<Mutex<BTreeMap<String, ConsumerStatus>>>,
-    /// What starts stopped shards again.
-    restarts: Arc<Mutex<Restarts>>,
+    live: Arc<Mutex<LiveShards>>,
 }
 
-/// By consumer and lease.
-type Restarts = BTreeMap<(String, String), Arc<Notify>>;
-
-/// Where one shard's task writes what it is doing; the shard's entry goes when this is dropped.
-#[derive(Debug)]
+/// Where one shard's task writes what it is doing, and hears what an operator wants. Cheap to clone; the shard's entry goes
+/// when the last one is dropped.
+#[derive(Debug, Clone)]
 pub struct ShardEntry {
+    inner: Arc<Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
     status: Status,
     consumer: String,
     key: String,
-    restart: Arc<Notify>,
+    live: Arc<Live>,
 }
 
 // === impl Status ===
@@ -108,25 +155,16 @@ impl Status {
         });
     }
 
-    /// Starts a stopped shard again, from its last checkpoint. `consumer` is the processor's name, and `lease` the key of
-    /// the shard's lease, as [`snapshot`](Self::snapshot) gives both. Whether there is such a shard and it is stopped;
-    /// what comes of it is in its state.
-    pub fn restart(&self, consumer: &str, lease: &str) -> bool {
-        self.with(|consumers| {
-            let consumers = consumers.get(consumer).filter(|consumer| consumer.stopped.is_none());
-            let shard = consumers.and_then(|consumer| consumer.shards.get(lease));
-            let is_stopped = shard.is_some_and(|shard| matches!(shard.state, ShardState::Stopped { .. }));
-            let restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
-            let restart = restarts.get(&(consumer.to_owned(), lease.to_owned())).filter(|_| is_stopped);
-            // Kept for a task that is not waiting yet.
-            restart.map(|restart| restart.notify_one()).is_some()
-        })
-    }
-
     /// Says what the lease room sees: whether this worker leads, and what nobody reads.
-    pub fn set_fleet(&self, name: &str, view: &shardmill_lease::View) {
+    pub fn set_fleet(&self, name: &str, view: &shardmill_lease::View, worker: &WorkerId) {
+        let mut fleet = Fleet::default();
+        for lease in view.leases.iter().filter(|lease| view.leads && !lease.is_complete()) {
+            fleet.free += usize::from(lease.writer().is_none());
+            fleet.own += usize::from(lease.writer() == Some(worker));
+        }
         self.with(|consumers| {
             let consumer = consumers.entry(name.to_owned()).or_default();
+            consumer.fleet = fleet;
             consumer.leads = view.leads;
             consumer.unattended = view.audit.holes.iter().map(ToString::to_string).collect();
         });
@@ -150,16 +188,17 @@ impl Status {
             shard: shard.to_string(),
             state: ShardState::Starting,
             position: None,
+            checkpoint: None,
             millis_behind_latest: None,
+            retention_used_percent: None,
         };
         let key = lease.to_string();
-        let restart = Arc::new(Notify::new());
+        let live = Arc::new(Live::default());
         self.with(|consumers| {
             consumers.entry(consumer.to_owned()).or_default().shards.insert(key.clone(), initial);
-            let mut restarts = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
-            restarts.insert((consumer.to_owned(), key.clone()), Arc::clone(&restart));
         });
-        ShardEntry { status: self.clone(), consumer: consumer.to_owned(), key, restart }
+        self.with_live(|all| all.insert((consumer.to_owned(), key.clone()), Arc::clone(&live)));
+        ShardEntry { inner: Arc::new(Entry { status: self.clone(), consumer: consumer.to_owned(), key, live }) }
     }
 
     /// Whether the consumer holds leases.
@@ -169,7 +208,43 @@ impl Status {
 
     /// Everything, as it is now.
     pub fn snapshot(&self) -> BTreeMap<String, ConsumerStatus> {
-        self.with(|consumers| consumers.clone())
+        let mut consumers = self.with(|consumers| consumers.clone());
+        let now = Instant::now();
+        for (name, consumer) in &mut consumers {
+            for (key, shard) in &mut consumer.shards {
+                let Some(Vitals { reader, checkpoint, .. }) = self.live(name, key).map(|live| live.vitals(now)) else {
+                    continue;
+                };
+                shard.checkpoint = checkpoint;
+                if let Some(reader) = reader {
+                    shard.millis_behind_latest = reader.millis_behind;
+                }
+            }
+        }
+        consumers
+    }
+
+    /// Whether there is nothing to do: of each consumer, everything that this worker has is done up to the shards' tips or
+    /// is stopped, and the leases that this worker sees, if it leads, all have a holder. It may be otherwise at the next
+    /// moment.
+    pub fn is_idle(&self) -> bool {
+        let now = Instant::now();
+        let rests = |name: &String, (key, shard): (&String, &ShardStatus)| match shard.state {
+            ShardState::Stopped { .. } => true,
+            ShardState::Running => self.live(name, key).is_some_and(|live| {
+                let Vitals { activity, is_at_tip, .. } = live.vitals(now);
+                is_at_tip && matches!(activity, Activity::Waiting | Activity::Hook)
+            }),
+            _ => false,
+        };
+        self.with(|consumers| consumers.clone()).iter().all(|(name, consumer)| {
+            if consumer.stopped.is_some() {
+                return true;
+            }
+            let Fleet { free, own } = consumer.fleet;
+            let is_all_there = consumer.started && free == 0 && consumer.shards.len() >= own;
+            is_all_there && consumer.missing.is_empty() && consumer.shards.iter().all(|shard| rests(name, shard))
+        })
     }
 
     /// Why the process is not ready, a sentence for each reason; none if it is.
@@ -190,7 +265,55 @@ impl Status {
                 reasons.extend(consumer.unattended.iter().map(|hole| format!("processor {name}: {hole}")));
             }
             reasons.extend(stopped(consumers));
+            for (name, consumer) in consumers.iter() {
+                reasons
+                    .extend(consumer.stalled.values().map(|stalled| format!("processor {name}: {}", stalled.because)));
+            }
             reasons
+        })
+    }
+
+    /// What is as an operator wants it and should be known, a sentence for each: shards that are paused.
+    pub fn notes(&self) -> Vec<String> {
+        self.with(|consumers| {
+            let mut notes = Vec::new();
+            for (name, consumer) in consumers.iter() {
+                let paused = consumer.shards.values().filter(|shard| shard.state == ShardState::Paused);
+                notes.extend(paused.map(|ShardStatus { stream, shard, .. }| {
+                    format!("processor {name}: shard {shard} of stream {stream} is paused by an operator's order")
+                }));
+            }
+            notes
+        })
+    }
+
+    /// Says what the watchdog has found.
+    pub(crate) fn set_watched(
+        &self,
+        consumer: &str,
+        stalled: BTreeMap<String, Stalled>,
+        alarms: BTreeMap<String, String>,
+        used: &BTreeMap<String, u64>,
+    ) {
+        self.with(|consumers| {
+            let consumer = consumers.entry(consumer.to_owned()).or_default();
+            (consumer.stalled, consumer.alarms) = (stalled, alarms);
+            for (key, shard) in &mut consumer.shards {
+                shard.retention_used_percent = used.get(key).copied();
+            }
+        });
+    }
+
+    pub(crate) fn live(&self, consumer: &str, lease_key: &str) -> Option<Arc<Live>> {
+        self.with_live(|all| all.get(&(consumer.to_owned(), lease_key.to_owned())).cloned())
+    }
+
+    /// Whether this is a shard that is stopped, and alone: a consumer that is stopped as a whole lets its shards go.
+    pub(crate) fn can_restart(&self, consumer: &str, lease_key: &str) -> bool {
+        self.with(|consumers| {
+            let consumer = consumers.get(consumer).filter(|consumer| consumer.stopped.is_none());
+            let shard = consumer.and_then(|consumer| consumer.shards.get(lease_key));
+            shard.is_some_and(|shard| matches!(shard.state, ShardState::Stopped { .. }))
         })
     }
 
@@ -202,6 +325,10 @@ impl Status {
     fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<String, ConsumerStatus>) -> T) -> T {
         // Entries are plain values: a panic elsewhere cannot leave them half-changed.
         change(&mut self.consumers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn with_live<T>(&self, change: impl FnOnce(&mut LiveShards) -> T) -> T {
+        change(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -223,27 +350,46 @@ fn stopped(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
 impl ShardEntry {
     /// Says what the task does now.
     pub fn set_state(&self, state: ShardState) {
+        if state == ShardState::Running {
+            // It has begun, or goes on: what was before is no standstill.
+            self.live().moved();
+        }
         self.update(|status| status.state = state);
+    }
+
+    /// Says what the task is about.
+    pub(crate) fn doing(&self, activity: Activity) {
+        self.live().doing(activity);
     }
 
     /// Says how far everything is done.
     pub fn set_position(&self, position: String) {
+        self.live().moved();
         self.update(|status| status.position = Some(position));
     }
 
-    /// Says how far the tip is ahead.
+    /// Says that a page was taken, and how far the tip is ahead of it.
     pub fn set_lag(&self, millis_behind_latest: Option<u64>) {
+        self.live().moved();
         self.update(|status| status.millis_behind_latest = millis_behind_latest);
     }
 
-    /// Resolves when the stopped shard is to start again.
-    pub(crate) async fn restarted(&self) {
-        self.restart.notified().await;
+    /// Says that the shard had nothing new, as the page says that came with this lag.
+    pub(crate) fn had_nothing(&self, millis_behind_latest: Option<u64>) {
+        if millis_behind_latest.unwrap_or(0) == 0 {
+            self.live().at_tip();
+        }
+    }
+
+    /// What the shard is about, for who watches it and who tells it what to do.
+    pub(crate) fn live(&self) -> &Live {
+        &self.inner.live
     }
 
     fn update(&self, change: impl FnOnce(&mut ShardStatus)) {
-        self.status.with(|consumers| {
-            let shard = consumers.get_mut(&self.consumer).and_then(|consumer| consumer.shards.get_mut(&self.key));
+        let Entry { status, consumer, key, .. } = self.inner.as_ref();
+        status.with(|consumers| {
+            let shard = consumers.get_mut(consumer).and_then(|consumer| consumer.shards.get_mut(key));
             if let Some(status) = shard {
                 change(status);
             }
@@ -251,14 +397,13 @@ impl ShardEntry {
     }
 }
 
-impl Drop for ShardEntry {
+impl Drop for Entry {
     fn drop(&mut self) {
         self.status.with(|consumers| {
             if let Some(consumer) = consumers.get_mut(&self.consumer) {
                 consumer.shards.remove(&self.key);
             }
-            let mut restarts = self.status.restarts.lock().unwrap_or_else(PoisonError::into_inner);
-            restarts.remove(&(self.consumer.clone(), self.key.clone()));
         });
+        self.status.with_live(|all| all.remove(&(self.consumer.clone(), self.key.clone())));
     }
 }

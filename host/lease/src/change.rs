@@ -53,6 +53,24 @@ pub enum Change {
         /// The shards that follow.
         children: Vec<ShardId>,
     },
+    /// Begin somewhere else, before or behind the checkpoint. By an operator's order alone: nothing else moves a
+    /// checkpoint back. The epoch grows as with a take, so that nobody takes what comes now for what came before.
+    Rewind {
+        /// Where to begin.
+        to: Restart,
+    },
+}
+
+/// Where a shard begins that an operator has rewound. No record is named: what is done is forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restart {
+    /// With the oldest record that is kept: `TRIM_HORIZON`.
+    TrimHorizon,
+    /// With the first record that arrived at this time or later, in milliseconds since 1970: `AT_TIMESTAMP`, the time
+    /// beside it.
+    At(u64),
+    /// With what comes from this time on, which is now, in milliseconds since 1970: `LATEST`, the time beside it.
+    Latest(u64),
 }
 
 /// What must be true of a row for a write to it to succeed, besides its counter being as the writer knows it.
@@ -110,7 +128,8 @@ impl Change {
             | Self::Measure { .. }
             | Self::Checkpoint { .. }
             | Self::SetStart { .. }
-            | Self::AddChildren { .. } => Guard::Writer,
+            | Self::AddChildren { .. }
+            | Self::Rewind { .. } => Guard::Writer,
             Self::HandOff { .. } => Guard::OwnersAlone,
             Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
         }
@@ -128,6 +147,7 @@ impl Change {
             Self::Complete { .. } => "complete",
             Self::SetStart { .. } => "set-start",
             Self::AddChildren { .. } => "add-children",
+            Self::Rewind { .. } => "rewind",
         }
     }
 }
@@ -146,7 +166,7 @@ pub fn holds(guard: Guard, known: &Lease, row: &Lease) -> bool {
 /// The lease after a change.
 ///
 /// The counter grows by one with every change but the beginning of a hand-off, which is not the holder's; the epoch with
-/// takes alone; the checkpoint never goes back.
+/// takes and rewinds alone; the checkpoint never goes back but by a rewind.
 pub fn apply(lease: &Lease, change: &Change) -> Result<Lease, Refused> {
     let mut after = lease.clone();
     after.counter += 1;
@@ -181,6 +201,10 @@ pub fn apply(lease: &Lease, change: &Change) -> Result<Lease, Refused> {
         Change::AddChildren { children } => {
             must_be_held(lease)?;
             add_children(&mut after, children);
+        }
+        Change::Rewind { to } => {
+            must_be_held(lease)?;
+            rewind(&mut after, *to)?;
         }
     }
     Ok(after)
@@ -249,6 +273,20 @@ fn set_start(lease: &mut Lease, at: u64) -> Result<(), Refused> {
     Ok(())
 }
 
+fn rewind(lease: &mut Lease, to: Restart) -> Result<(), Refused> {
+    if lease.is_complete() {
+        return Err(Refused::Complete);
+    }
+    (lease.checkpoint, lease.start_at) = match to {
+        Restart::TrimHorizon => (Checkpoint::TrimHorizon, None),
+        Restart::At(at) => (Checkpoint::AtTimestamp, Some(at)),
+        Restart::Latest(now) => (Checkpoint::Latest, Some(now)),
+    };
+    lease.owner_switches_since_checkpoint = 0;
+    lease.epoch = lease.epoch.next();
+    Ok(())
+}
+
 fn add_children(lease: &mut Lease, children: &[ShardId]) {
     let all = lease.children.iter().chain(children).cloned().collect();
     lease.children = sorted(all);
@@ -285,6 +323,10 @@ mod tests {
         proptest::collection::vec((0..4u8).prop_map(|n| ShardId::parse(&format!("shard-{n}")).unwrap()), 0..3)
     }
 
+    fn restart() -> impl Strategy<Value = Restart> {
+        prop_oneof![Just(Restart::TrimHorizon), (0..3u64).prop_map(Restart::At), (0..3u64).prop_map(Restart::Latest)]
+    }
+
     fn change() -> impl Strategy<Value = Change> {
         prop_oneof![
             3 => worker().prop_map(|worker| Change::Take { worker }),
@@ -297,6 +339,7 @@ mod tests {
             1 => children().prop_map(|children| Change::Complete { children }),
             1 => (0..3u64).prop_map(|at| Change::SetStart { at }),
             1 => children().prop_map(|children| Change::AddChildren { children }),
+            1 => restart().prop_map(|to| Change::Rewind { to }),
         ]
     }
 
@@ -317,9 +360,16 @@ mod tests {
                 if is_hand_off {
                     prop_assert_eq!(after.writer(), lease.writer(), "the old holder goes on");
                 }
-                prop_assert_eq!(after.epoch.0, lease.epoch.0 + u64::from(is_take));
-                prop_assert!(after.checkpoint >= lease.checkpoint, "{:?} went back", change);
-                prop_assert!(lease.start_at.is_none() || after.start_at == lease.start_at);
+                let is_rewind = matches!(change, Change::Rewind { .. });
+                prop_assert_eq!(after.epoch.0, lease.epoch.0 + u64::from(is_take || is_rewind));
+                if is_rewind {
+                    prop_assert!(after.checkpoint.is_start(), "no record counts as done");
+                    prop_assert_eq!(after.writer(), lease.writer());
+                    prop_assert!(!lease.is_complete());
+                } else {
+                    prop_assert!(after.checkpoint >= lease.checkpoint, "{:?} went back", change);
+                    prop_assert!(lease.start_at.is_none() || after.start_at == lease.start_at);
+                }
                 prop_assert!(lease.children.iter().all(|child| after.children.contains(child)));
                 if lease.is_complete() {
                     prop_assert!(!is_take && after.is_complete());
@@ -361,6 +411,29 @@ mod tests {
         assert_eq!(handing.writer(), Some(&old));
         let passed = apply(&handing, &Change::Release).unwrap();
         assert_eq!((passed.owner, passed.checkpoint_owner), (Some(new), None));
+    }
+
+    #[test]
+    fn a_rewind_writes_what_a_kcl_reads_and_work_goes_on_from_there() {
+        let worker = WorkerId::parse("w").unwrap();
+        let held = apply(&fresh(Checkpoint::Latest), &Change::Take { worker }).unwrap();
+        let started = apply(&held, &Change::SetStart { at: 5 }).unwrap();
+        let to = Checkpoint::parse("100", 3).unwrap();
+        let done = apply(&started, &Change::Checkpoint { to }).unwrap();
+        for (to, checkpoint, start_at) in [
+            (Restart::TrimHorizon, "TRIM_HORIZON", None),
+            (Restart::At(7), "AT_TIMESTAMP", Some(7)),
+            (Restart::Latest(9), "LATEST", Some(9)),
+        ] {
+            let rewound = apply(&done, &Change::Rewind { to }).unwrap();
+            assert_eq!((rewound.checkpoint.as_str(), rewound.start_at), (checkpoint, start_at));
+            assert_eq!(rewound.checkpoint.sub_sequence_number(), 0);
+            assert_eq!(rewound.epoch, done.epoch.next());
+            let to = Checkpoint::parse("7", 0).unwrap();
+            let again = apply(&rewound, &Change::Checkpoint { to: to.clone() }).unwrap();
+            assert_eq!(again.checkpoint, to, "before where it was");
+        }
+        assert_eq!(apply(&fresh(Checkpoint::Latest), &Change::Rewind { to: Restart::At(1) }), Err(Refused::NotHeld));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use shardmill_record::Checkpoint;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
-use crate::change::Change;
+use crate::change::{Change, Restart};
 use crate::fence::{Fence, Lost};
 use crate::writer::{Error, Writer};
 use crate::{Lease, NewLease};
@@ -75,6 +75,16 @@ impl HeldLease {
     /// Fixes the time at which a lease without a position starts, in milliseconds since 1970. Once.
     pub async fn set_start_at(&self, at: u64) -> Result<(), Error> {
         self.writer.write(&Change::SetStart { at }).await
+    }
+
+    /// Lets the shard begin somewhere else, before or behind its checkpoint, by an operator's order. Repeats what fails in
+    /// passing, for as long as the lease is held. The epoch has grown when this returns; a checkpoint that was computed
+    /// before must not be written after it.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lease was lost before it was known whether the table took it.
+    pub async fn rewind(&self, to: Restart) -> Result<(), Error> {
+        self.writer.write_last(&Change::Rewind { to }).await
     }
 
     /// Ends the lease because its shard is done: creates the children's leases, then writes `SHARD_END`, in this

@@ -67,13 +67,18 @@ pub(crate) struct Writer {
     state: Mutex<State>,
     /// How much the shard carries, in bytes a second; [`UNMEASURED`] if that is not known.
     throughput: AtomicU64,
+    /// The highest epoch that a write of ours may have given the row, whether or not its answer has come.
+    reached: AtomicU64,
 }
 
+#[derive(Debug, Clone, Default)]
 struct State {
     /// When the first of the writes was sent that were computed from the row as it is known, and of which it is not
     /// known whether they were or will be applied. If the counter turns out to have moved, this is the earliest
     /// moment at which others may have seen it move.
     in_doubt: Option<Moment>,
+    /// What the row is after a rewind that is in doubt: another epoch, and ours all the same.
+    rewound: Option<Lease>,
 }
 
 /// What a row that was read again says about a write.
@@ -119,12 +124,13 @@ impl Writer {
     /// For a lease that was just taken by a request sent at `sent`.
     pub(crate) fn new(lease: Lease, worker: WorkerId, sent: Moment, surroundings: Surroundings) -> Self {
         Self {
+            reached: AtomicU64::new(lease.epoch.get()),
             key: lease.key.clone(),
             worker,
             fence: Fence::new(surroundings.clock.clone(), sent + surroundings.sure()),
             surroundings,
             lease: watch::Sender::new(Arc::new(lease)),
-            state: Mutex::new(State { in_doubt: None }),
+            state: Mutex::default(),
             throughput: AtomicU64::new(UNMEASURED),
         }
     }
@@ -135,6 +141,11 @@ impl Writer {
 
     pub(crate) fn epoch(&self) -> LeaseEpoch {
         self.lease.borrow().epoch
+    }
+
+    /// The epoch that the row may have by what this writer has sent.
+    pub(crate) fn reached(&self) -> LeaseEpoch {
+        LeaseEpoch(self.reached.load(Ordering::SeqCst))
     }
 
     pub(crate) fn fence(&self) -> &Fence {
@@ -222,14 +233,18 @@ impl Writer {
             let predicted = change::apply(&known, change)?;
             let sent = self.surroundings.clock.now();
             // Noted before sending: the caller may be dropped while it waits for the answer.
-            let doubt_before = state.in_doubt;
+            let before = state.clone();
             state.in_doubt.get_or_insert(sent);
+            if predicted.epoch > known.epoch {
+                self.reached.fetch_max(predicted.epoch.get(), Ordering::SeqCst);
+                state.rewound = Some(predicted.clone());
+            }
             let write = self.surroundings.store.write(&known, change);
             let answer = timeout(self.surroundings.write_timeout, write).await;
             let current = match answer {
                 Ok(Ok(row)) => {
                     self.recorder().wrote(change.name(), "ok");
-                    state.in_doubt = None;
+                    *state = State::default();
                     self.written(row, Some(sent));
                     return Ok(());
                 }
@@ -239,7 +254,7 @@ impl Writer {
                 }
                 Ok(Err(error)) => {
                     self.recorder().wrote(change.name(), error.name());
-                    state.in_doubt = doubt_before;
+                    *state = before;
                     match error {
                         store::Error::Conflict { current, .. } => current,
                         store::Error::Refused { refused, .. } => return Err(Error::Refused(refused)),
@@ -251,9 +266,9 @@ impl Writer {
                 Some(row) => Some(*row),
                 None => self.read_again().await?,
             };
-            match judge(&known, &predicted, row.as_ref()) {
+            match judge(&known, &predicted, state.rewound.as_ref(), row.as_ref()) {
                 Verdict::Applied => {
-                    let earliest = state.in_doubt.take();
+                    let earliest = std::mem::take(state).in_doubt;
                     self.written(row.unwrap_or(predicted), earliest);
                     return Ok(());
                 }
@@ -261,7 +276,7 @@ impl Writer {
                     let Some(row) = row else { continue };
                     if row.counter != known.counter {
                         // Whatever is still on its way was computed from the old counter, and comes to nothing.
-                        state.in_doubt = None;
+                        *state = State::default();
                     }
                     self.lease.send_replace(Arc::new(row));
                 }
@@ -330,8 +345,9 @@ struct ManyAttempts;
 
 /// What a row says about a write that would have made `predicted` of `known`, after a lost answer or a conflict.
 ///
-/// One epoch has one holder, and only it moves the counter: a row of the same epoch and holder was written by us.
-fn judge(known: &Lease, predicted: &Lease, row: Option<&Lease>) -> Verdict {
+/// One epoch has one holder, and only it moves the counter: a row of the same epoch and holder was written by us. So was
+/// one that is as an earlier write of ours in doubt, a rewind, would have made it.
+fn judge(known: &Lease, predicted: &Lease, rewound: Option<&Lease>, row: Option<&Lease>) -> Verdict {
     let Some(row) = row else { return Verdict::Lost(Lost::Deleted) };
     let same_writer = row.epoch == predicted.epoch && row.writer() == predicted.writer();
     let same_content = row.checkpoint == predicted.checkpoint
@@ -341,6 +357,13 @@ fn judge(known: &Lease, predicted: &Lease, row: Option<&Lease>) -> Verdict {
         return Verdict::Applied;
     }
     if row.epoch == known.epoch && row.writer() == known.writer() {
+        return Verdict::Ours;
+    }
+    let is_rewound = |rewound: &Lease| {
+        let of = |lease: &Lease| (lease.epoch, lease.counter, lease.start_at);
+        of(row) == of(rewound) && row.writer() == rewound.writer() && row.checkpoint == rewound.checkpoint
+    };
+    if rewound.is_some_and(is_rewound) {
         return Verdict::Ours;
     }
     if row.is_complete() {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use shardmill_lease::change::Change;
+use shardmill_lease::change::{Change, Restart};
 use shardmill_lease::store;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
 use shardmill_lease::{Error, Event, Lost, RunError, WorkerId};
@@ -271,6 +271,35 @@ async fn the_deadline_counts_from_the_first_write_that_may_have_moved_the_counte
     let first_sent = Duration::from_millis(3300)..=Duration::from_millis(3305);
     assert!(first_sent.contains(&moved), "the second was sent 550 ms later: {moved:?}");
     held.fence().check().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_whose_answers_are_lost_costs_no_lease_and_gets_done() {
+    let table = Memory::new();
+    let is_deaf = Arc::new(AtomicBool::new(false));
+    let deaf = is_deaf.clone();
+    // Rewinds are applied, and for a while nobody learns of it; renewals and scans meet the row as it is.
+    let faults = move |call: &Call<'_>| match call {
+        Call::Write(_, Change::Rewind { .. }) if deaf.load(Ordering::SeqCst) => Fault::LoseAnswer,
+        Call::Get(_) if deaf.load(Ordering::SeqCst) => Fault::Throttle,
+        _ => Fault::None,
+    };
+    let mut worker = Worker::start("w", &table.with_faults(faults), &Shards::numbered(1), 1);
+    let held = worker.held().await;
+    held.checkpoint(position(9)).await.unwrap();
+    is_deaf.store(true, Ordering::SeqCst);
+    let rewinding = tokio::spawn(async move { held.rewind(Restart::At(7)).await.map(|()| held) });
+    sleep(EXPIRY).await;
+    assert!(table.row(&key(0)).unwrap().epoch.get() > 1, "it was applied");
+    is_deaf.store(false, Ordering::SeqCst);
+    let held = timeout(EXPIRY, rewinding).await.expect("an answer").unwrap().expect("the lease is held");
+    sleep(EXPIRY * 2).await;
+    held.fence().check().unwrap();
+    let (row, lease) = (table.row(&key(0)).unwrap(), held.lease());
+    assert_eq!((row.checkpoint.clone(), row.start_at), (Checkpoint::AtTimestamp, Some(7)));
+    assert_eq!((lease.epoch, &lease.checkpoint), (row.epoch, &row.checkpoint));
+    held.checkpoint(position(3)).await.unwrap();
+    assert_eq!(table.row(&key(0)).unwrap().checkpoint, position(3), "before where it was");
 }
 
 #[tokio::test(start_paused = true)]

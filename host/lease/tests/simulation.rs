@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shardmill_lease::change::Change;
+use shardmill_lease::change::{Change, Restart};
 use shardmill_lease::store::memory::{Applied, Call, Fault, Memory};
 use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, NewLease, Options, RunError, Takeover};
 use shardmill_record::Checkpoint;
@@ -106,6 +106,13 @@ async fn work(held: HeldLease, fences: Fences, started: Instant, seed: u64) {
             }
             continue;
         }
+        if started.elapsed() < FAULTS && random.random_bool(0.01) {
+            match held.rewind(Restart::At(at)).await {
+                Ok(()) => at = 0,
+                Err(error) => assert!(fence.check().is_err(), "{error}"),
+            }
+            continue;
+        }
         at += 1;
         match held.checkpoint(position(at)).await {
             Ok(()) => {}
@@ -196,11 +203,12 @@ fn check_fences(fences: &Fences, at: Duration) {
 fn check_history(history: &[Applied]) {
     for applied in history {
         let Applied { change, before: Some(before), after: Some(after) } = applied else { continue };
-        assert!(after.checkpoint >= before.checkpoint, "{applied:?}");
+        let is_rewind = matches!(change, Some(Change::Rewind { .. }));
+        assert!(is_rewind || after.checkpoint >= before.checkpoint, "{applied:?}");
         let is_hand_off = matches!(change, Some(Change::HandOff { .. }));
         assert_eq!(after.counter, before.counter + u64::from(!is_hand_off), "{applied:?}");
         let is_take = matches!(change, Some(Change::Take { .. }));
-        assert_eq!(after.epoch.get(), before.epoch.get() + u64::from(is_take), "{applied:?}");
+        assert_eq!(after.epoch.get(), before.epoch.get() + u64::from(is_take || is_rewind), "{applied:?}");
         assert!(!before.is_complete(), "{applied:?}");
     }
 }

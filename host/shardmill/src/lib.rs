@@ -22,4 +22,4 @@ mod host;
 pub mod local;
 pub mod telemetry;
 
-pub use host::{Builder, Error, Host};
+pub use host::{Bounds, Builder, Error, Host};

@@ -4,8 +4,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 use shardmill_record::ShardId;
+use tokio::time::Instant;
 
 use crate::error::Kind;
+use crate::polling::Condition;
 use crate::retention::Left;
 
 /// What readers did. Counters are kept by stream, because shards come and go; only the lag is kept by shard. Each by
@@ -46,17 +48,17 @@ struct ErrorLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ShardLabels {
+pub(crate) struct ShardLabels {
     processor: String,
     stream: String,
     shard: String,
 }
 
-/// One reader's part of the metrics. The shard's lag goes with it.
+/// One reader's part of the metrics.
 #[derive(Debug)]
 pub(crate) struct ShardMetrics {
     metrics: Metrics,
-    labels: ShardLabels,
+    labels: StreamLabels,
     reads: Counter,
     records: Counter,
     bytes: Counter,
@@ -93,7 +95,7 @@ impl Metrics {
         );
         registry.register(
             "shardmill_stream_millis_behind_latest",
-            "How far the last page was behind the shard's tip, in milliseconds",
+            "How far the last page was behind the shard's tip, and the time since where reads are overdue, in milliseconds",
             metrics.millis_behind_latest.clone(),
         );
         registry.register(
@@ -116,15 +118,34 @@ impl Metrics {
         Self { processor: processor.to_owned(), ..self.clone() }
     }
 
-    pub(crate) fn of_shard(&self, stream: &str, shard: &ShardId) -> ShardMetrics {
-        let (processor, stream) = (self.processor.clone(), stream.to_owned());
-        let of_stream = StreamLabels { processor: processor.clone(), stream: stream.clone() };
+    /// What is shown of a shard that is held: its lag is in the metrics until this and its clones are dropped, also while
+    /// it has no reader. See [`PollingReader::observed`](crate::PollingReader::observed).
+    pub fn condition(&self, stream: &str, shard: &ShardId) -> Condition {
+        let labels = ShardLabels {
+            processor: self.processor.clone(),
+            stream: stream.to_owned(),
+            shard: shard.as_str().to_owned(),
+        };
+        Condition::new(self.clone(), labels, Instant::now())
+    }
+
+    pub(crate) fn set_lag(&self, labels: &ShardLabels, millis_behind: u64) {
+        let lag = i64::try_from(millis_behind).unwrap_or(i64::MAX);
+        self.millis_behind_latest.get_or_create(labels).set(lag);
+    }
+
+    pub(crate) fn remove_lag(&self, labels: &ShardLabels) {
+        self.millis_behind_latest.remove(labels);
+    }
+
+    pub(crate) fn of_stream(&self, stream: &str) -> ShardMetrics {
+        let labels = StreamLabels { processor: self.processor.clone(), stream: stream.to_owned() };
         ShardMetrics {
             metrics: self.clone(),
-            labels: ShardLabels { processor, stream, shard: shard.as_str().to_owned() },
-            reads: self.reads.get_or_create_owned(&of_stream),
-            records: self.records.get_or_create_owned(&of_stream),
-            bytes: self.bytes.get_or_create_owned(&of_stream),
+            reads: self.reads.get_or_create_owned(&labels),
+            records: self.records.get_or_create_owned(&labels),
+            bytes: self.bytes.get_or_create_owned(&labels),
+            labels,
         }
     }
 }
@@ -132,34 +153,23 @@ impl Metrics {
 // === impl ShardMetrics ===
 
 impl ShardMetrics {
-    pub(crate) fn read(&self, records: u64, bytes: u64, millis_behind: Option<u64>) {
+    pub(crate) fn read(&self, records: u64, bytes: u64) {
         self.reads.inc();
         self.records.inc_by(records);
         self.bytes.inc_by(bytes);
-        if let Some(millis_behind) = millis_behind {
-            let lag = i64::try_from(millis_behind).unwrap_or(i64::MAX);
-            self.metrics.millis_behind_latest.get_or_create(&self.labels).set(lag);
-        }
     }
 
     pub(crate) fn failed(&self, kind: Kind) {
-        let (processor, stream) = (self.labels.processor.clone(), self.labels.stream.clone());
         let counted_apart = match kind {
             Kind::Throttled => Some(&self.metrics.throttles),
             Kind::ExpiredIterator => Some(&self.metrics.expired_iterators),
             _ => None,
         };
         if let Some(family) = counted_apart {
-            let labels = StreamLabels { processor: processor.clone(), stream: stream.clone() };
-            family.get_or_create(&labels).inc();
+            family.get_or_create(&self.labels).inc();
         }
+        let StreamLabels { processor, stream } = self.labels.clone();
         self.metrics.errors.get_or_create(&ErrorLabels { processor, stream, kind: kind.as_str() }).inc();
-    }
-}
-
-impl Drop for ShardMetrics {
-    fn drop(&mut self) {
-        self.metrics.millis_behind_latest.remove(&self.labels);
     }
 }
 
@@ -174,14 +184,17 @@ mod tests {
     }
 
     #[test]
-    fn a_shards_lag_goes_with_its_reader_and_counters_stay() {
+    fn a_shards_lag_goes_with_the_shard_and_counters_stay() {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry).of_processor("delays");
         let shard = ShardId::parse("shardId-000000000001").unwrap();
-        let of_shard = metrics.of_shard("flights", &shard);
-        let others = metrics.of_processor("carriers").of_shard("flights", &shard);
-        others.read(1, 10, Some(7));
-        of_shard.read(3, 100, Some(2_500));
+        let of_shard = metrics.of_stream("flights");
+        let condition = metrics.condition("flights", &shard);
+        let others = metrics.of_processor("carriers").condition("flights", &shard);
+        let now = Instant::now();
+        others.read(Some(7), now, now);
+        of_shard.read(3, 100);
+        condition.read(Some(2_500), now, now);
         of_shard.failed(Kind::Throttled);
         of_shard.failed(Kind::Unavailable);
 
@@ -197,6 +210,10 @@ mod tests {
         let text = shown(&registry);
         assert!(text.contains(lag), "{text}");
         drop(of_shard);
+        // One that never showed anything takes nothing away.
+        drop(metrics.condition("flights", &shard));
+        assert!(shown(&registry).contains(lag), "the shard is held, and has no reader");
+        drop(condition);
         let text = shown(&registry);
         assert!(!text.contains(lag), "{text}");
         let others_lag = r#"{processor="carriers",stream="flights",shard="shardId-000000000001"} 7"#;

@@ -3,6 +3,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use shardmill_record::Page;
 
+use crate::polling::Condition;
 use crate::{ChildShard, Error, ReadFrom};
 
 /// How much the caller can take in: a reader asks for no more than this, as far as it can tell beforehand.
@@ -36,6 +37,11 @@ pub struct ReadPage {
 /// Brings one shard's pages in order.
 #[async_trait]
 pub trait Reader: Send {
+    /// Where it says what it is about, if it does.
+    fn condition(&self) -> Option<&Condition> {
+        None
+    }
+
     /// Returns when a page can be asked for at once: the service's limits or the pause at the shard's tip let it, and
     /// everything that must be known for it is. No memory need be set aside before.
     ///

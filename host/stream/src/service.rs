@@ -9,6 +9,7 @@ use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use aws_smithy_types::retry::RetryConfig;
 use shardmill_record::{HashKeyRange, SequenceNumber, ShardId, StreamArn};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -37,6 +38,9 @@ const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 pub struct Kinesis {
     client: Client,
+    /// Without retries of its own, over the same connections: reads are paced by who makes them, and a throttle must be
+    /// seen there.
+    reads: Client,
     call_timeout: Duration,
 }
 
@@ -57,9 +61,12 @@ impl<'a> Named<'a> {
 // === impl Kinesis ===
 
 impl Kinesis {
-    /// Over a client, whose own retries may be on. A call with all its retries may take 30 s.
+    /// Over a client, whose own retries may be on: reads of shards are made without them. A call with all its retries
+    /// may take 30 s.
     pub fn new(client: Client) -> Self {
-        Self { client: Protocol::around(&client), call_timeout: Duration::from_secs(30) }
+        let client = Protocol::around(&client);
+        let once = client.config().to_builder().retry_config(RetryConfig::disabled()).build();
+        Self { reads: Client::from_conf(once), client, call_timeout: Duration::from_secs(30) }
     }
 
     /// With another bound for a call, its retries included.
@@ -181,7 +188,7 @@ impl Kinesis {
         use types::ShardIteratorType as Type;
 
         let call = Call::shard("GetShardIterator", stream, shard);
-        let request = self.client.get_shard_iterator().shard_id(shard.as_str());
+        let request = self.reads.get_shard_iterator().shard_id(shard.as_str());
         let request = match Named::of(stream) {
             Named::Name(name) => request.stream_name(name),
             Named::Arn(arn) => request.stream_arn(arn),
@@ -217,7 +224,7 @@ impl Kinesis {
         from: &ReadFrom,
     ) -> Result<Decoded, Error> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
-        let request = self.client.get_records().shard_iterator(iterator).limit(limit);
+        let request = self.reads.get_records().shard_iterator(iterator).limit(limit);
         // The iterator says what is read; the ARN, that another account's policy lets it be read.
         let request = match Named::of(&call.stream) {
             Named::Name(_) => request,

@@ -5,14 +5,16 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use aws_sdk_kinesis::Client;
+use aws_smithy_types::retry::RetryConfig;
 use ferrokinesis::store::StoreOptions;
 use futures::FutureExt;
 use serde_json::{Value, json};
 use shardmill_record::{BatchBuilder, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, Position, Unpacker};
 use shardmill_stream::lineage::children_of;
-use shardmill_stream::polling::{Decoder, Options};
+use shardmill_stream::polling::{Decoder, Options, Phase};
 use shardmill_stream::start::{Start, resume};
-use shardmill_stream::{Demand, Error, Kind, PollingReader, ReadFrom, Reader};
+use shardmill_stream::{Demand, Error, Kind, Kinesis, PollingReader, ReadFrom, Reader};
 use support::{Backend, Fault, WIDE, numbers, read, sequence_numbers, source};
 use tokio::time::Instant;
 
@@ -351,6 +353,81 @@ async fn what_needs_an_operator_comes_out_and_reading_goes_on_after_it(decoder: 
         assert!(error.to_string().contains("GetRecords of shardId-000000000000 of stream `flights`"), "{error}");
     }
     assert_eq!(read(&mut reader, 10, WIDE).await, (0..10).collect::<Vec<_>>());
+}
+
+/// The service's limits are kept by the reader, which must see each throttle; a client's own retries would hide them.
+#[tokio::test]
+async fn every_read_is_made_once_whatever_retries_the_client_has() {
+    let backend = Backend::start().await;
+    let info = backend.create("flights", 1).await;
+    backend.put("flights", 0..10).await;
+    let shard = &backend.kinesis.list_shards("flights").await.unwrap()[0];
+    let throttled = || Fault::Refused("ProvisionedThroughputExceededException");
+    backend.layer.fail("GetShardIterator", [throttled(), Fault::Broken]);
+    backend.layer.fail("GetRecords", [throttled(), throttled(), Fault::Broken]);
+    let retrying = backend.client.config().to_builder().retry_config(RetryConfig::standard()).build();
+    let kinesis = Kinesis::new(Client::from_conf(retrying));
+    let source = source(&info, &shard.id);
+    let options = Options::unlimited();
+    let mut reader = PollingReader::new(kinesis, source, ReadFrom::TrimHorizon, &options, &backend.metrics, 1);
+    assert_eq!(read(&mut reader, 10, WIDE).await, (0..10).collect::<Vec<_>>());
+    assert_eq!([backend.layer.calls("GetShardIterator").len(), backend.layer.calls("GetRecords").len()], [3, 4]);
+    let shown = backend.shown();
+    for line in [
+        r#"shardmill_stream_throttles_total{processor="delays",stream="flights"} 3"#,
+        r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="unavailable"} 2"#,
+    ] {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_is_listed_and_not_found_counts_as_a_wrong_answer() {
+    let backend = Backend::start().await;
+    let info = backend.create("flights", 1).await;
+    backend.put("flights", 0..10).await;
+    let shard = &backend.kinesis.list_shards("flights").await.unwrap()[0];
+    backend.layer.fail("GetShardIterator", [Fault::Refused("ResourceNotFoundException")]);
+    let mut reader = backend.reader(&info, shard, ReadFrom::TrimHorizon);
+    assert_eq!(read(&mut reader, 10, WIDE).await, (0..10).collect::<Vec<_>>());
+    let shown = backend.shown();
+    let asked = r#"shardmill_stream_errors_total{processor="delays",stream="flights",kind="not-found"} 1"#;
+    assert!(shown.contains(asked), "{shown}");
+    let condition = backend.metrics.condition("flights", &shard.id);
+    let mut reader = backend.reader(&info, shard, ReadFrom::TrimHorizon).observed(condition.clone());
+    backend.layer.fail("GetShardIterator", vec![Fault::Refused("ResourceNotFoundException"); 100]);
+    assert!(tokio::time::timeout(Duration::from_millis(500), reader.next(WIDE)).await.is_err());
+    let trouble = condition.seen(Instant::now()).trouble.expect("what fails");
+    assert_eq!(trouble.kind, Kind::InvalidAnswer, "which is bounded");
+    for part in ["GetShardIterator of shardId-000000000000 of stream `flights`", "lists the shard", "not found"] {
+        assert!(trouble.reason.contains(part), "{part} in {}", trouble.reason);
+    }
+}
+
+#[tokio::test]
+async fn a_reader_says_what_it_is_about_and_what_fails() {
+    let backend = Backend::start().await;
+    let info = backend.create("flights", 1).await;
+    backend.put("flights", 0..10).await;
+    let shard = &backend.kinesis.list_shards("flights").await.unwrap()[0];
+    let condition = backend.metrics.condition("flights", &shard.id);
+    let seen = || condition.seen(Instant::now());
+    assert_eq!((seen().phase, seen().has_read, seen().millis_behind), (Phase::Starting, false, None));
+    let mut reader = backend.reader(&info, shard, ReadFrom::TrimHorizon).observed(condition.clone());
+    backend.layer.fail("GetShardIterator", vec![Fault::Broken; 100]);
+    let waiting = tokio::time::timeout(Duration::from_millis(700), reader.next(WIDE)).await;
+    assert!(waiting.is_err());
+    let trouble = seen().trouble.expect("what fails");
+    assert_eq!(trouble.kind, Kind::Unavailable);
+    assert!(trouble.at_iterator && trouble.failures >= 1 && trouble.reason.contains("GetShardIterator"), "{trouble:?}");
+    backend.layer.forget();
+    read(&mut reader, 10, WIDE).await;
+    assert_eq!((seen().trouble, seen().has_read, seen().millis_behind), (None, true, Some(0)));
+    assert!(backend.shown().contains("shardmill_stream_millis_behind_latest{"));
+    drop(reader);
+    assert!(backend.shown().contains("shardmill_stream_millis_behind_latest{"), "the shard is held on");
+    drop(condition);
+    assert!(!backend.shown().contains("shardmill_stream_millis_behind_latest{"));
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::{Leave, ShardTask};
 use crate::feed::{Fed, PAGE_BYTES};
+use crate::live::Activity;
 
 /// How often a batch that waits for more records looks whether others want its memory.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -24,9 +25,16 @@ impl ShardTask {
         if self.lease.is_draining() && !self.nothing_left() {
             return Err(Leave::Drain);
         }
+        if let Some(leave) = self.status.order() {
+            return Err(leave);
+        }
+        self.status.doing(Activity::Waiting);
         let mut builder = BatchBuilder::default();
         let mut deadline = None;
         loop {
+            if builder.is_empty() && !self.unpacker.is_empty() {
+                self.wait_for_allowance().await?;
+            }
             let full = self.unpack(&mut builder);
             if full || (!builder.is_empty() && (self.closed.is_some() || self.options.batch.wait.is_zero())) {
                 return Ok(Some(builder.build()));
@@ -50,6 +58,7 @@ impl ShardTask {
                 _ = fence.lost() => return Err(Leave::Lost),
                 _ = self.abort.cancelled() => return Err(Leave::Abort),
                 _ = self.lease.draining() => return Err(Leave::Drain),
+                leave = self.status.ordered() => return Err(leave),
                 fed = self.feed.next() => fed,
                 _ = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     return Ok(Some(builder.build()));
@@ -65,7 +74,9 @@ impl ShardTask {
     }
 
     fn unpack(&mut self, builder: &mut BatchBuilder) -> bool {
-        let met = self.unpacker.fill(builder, &self.options.batch.limits);
+        let limits = self.share.limits(&self.options.batch.limits);
+        let met = self.unpacker.fill(builder, &limits);
+        self.share.keep(builder.len());
         for (family, count) in [
             (&self.metrics.aggregates, met.aggregates),
             (&self.metrics.broken_aggregates, met.broken_aggregates),

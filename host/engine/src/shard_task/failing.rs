@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::processing::{Attempt, Trials};
 use super::{Leave, ShardTask};
+use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Applied, BatchProgress, DeadLetter, DeadLetterError, Decision, GivenUp, Hook, Scope, Then};
 
@@ -73,11 +74,13 @@ impl ShardTask {
                 tokio::time::sleep(wait).await;
             }
         };
+        self.status.doing(Activity::BackingOff);
         tokio::select! {
             biased;
             _ = fence.lost() => Some(Leave::Lost),
             _ = self.abort.cancelled() => Some(Leave::Abort),
             _ = self.lease.draining() => Some(Leave::Drain),
+            leave = self.status.ordered() => Some(leave),
             () = waited => None,
         }
     }
@@ -120,10 +123,12 @@ impl ShardTask {
         let now = (self.wall_clock)();
         let letters = given_up.iter().map(|given_up| self.letter(batch, given_up, now)).collect();
         let fence = self.lease.fence();
+        self.status.doing(Activity::Storing);
         let stored = tokio::select! {
             biased;
             _ = fence.lost() => return Err(Leave::Lost),
             _ = self.abort.cancelled() => return Err(Leave::Abort),
+            () = self.status.rewinding() => return Err(Leave::Rewind),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {

@@ -7,6 +7,7 @@ use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
 use super::{Ended, Leave, ShardTask};
+use crate::live::Activity;
 use crate::status::ShardState;
 use crate::stop::StopReason;
 use crate::{Hook, Scope, SendError};
@@ -26,7 +27,9 @@ impl ShardTask {
             Leave::Lost => self.lost(),
             Leave::Abort => self.aborted().await,
             Leave::Stop(scope, reason) => self.stand(scope, reason).await,
-            Leave::Restart => self.restarted(),
+            Leave::Pause => self.pause().await,
+            Leave::Rewind => self.rewind().await,
+            Leave::Restart => self.begin_again().await,
         }
     }
 
@@ -48,6 +51,7 @@ impl ShardTask {
     /// Every record is done and every output acknowledged: children first, then the shard's end, so that nobody
     /// sees a finished parent without its children.
     async fn complete(mut self) -> Ended {
+        self.status.doing(Activity::Ending);
         match self.call_hook(Hook::ShardEnded, self.options.hook_timeout).await {
             Ok(()) => {}
             Err(SendError::Fenced) => return Ended::Lost,
@@ -142,7 +146,7 @@ impl ShardTask {
     async fn stand(mut self, scope: Scope, reason: String) -> Ended {
         let remedy = match scope {
             Scope::Shard => {
-                "the shard is stopped; nothing of it is lost; mend the cause and start the shard again, or restart the worker, to go on from the last checkpoint"
+                "the shard is stopped; nothing of it is lost; mend the cause, then start the shard again (`shardmill restart`) or the worker, to go on from the last checkpoint"
             }
             Scope::Worker => "the failure policy stops the processor on this worker; its leases go to other workers",
             Scope::Process => "the failure policy stops the process",
@@ -156,47 +160,36 @@ impl ShardTask {
         self.feed.stop();
         self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.options.out_of_range);
         self.reservations.clear();
+        self.share.keep(0);
         if scope != Scope::Shard {
             let (stream, shard) = (Arc::clone(&self.options.stream), self.shard.clone());
             self.stop_request.ask(StopReason { stream, shard, reason, process: scope == Scope::Process });
         }
         let fence = self.lease.fence();
-        let (abort, lease) = (self.abort.clone(), Arc::clone(&self.lease));
+        let (abort, lease, status) = (self.abort.clone(), Arc::clone(&self.lease), self.status.clone());
         let leave = async {
             tokio::select! {
                 biased;
                 _ = fence.lost() => Leave::Lost,
                 () = abort.cancelled() => Leave::Abort,
                 () = lease.draining() => Leave::Drain,
+                () = status.rewinding(), if scope == Scope::Shard => Leave::Rewind,
+                () = status.restarted(), if scope == Scope::Shard => Leave::Restart,
             }
         };
-        let again = async {
-            // Or records that are done would be read again.
-            self.checkpointer.flush().await;
-            match scope {
-                Scope::Shard => self.status.restarted().await,
-                Scope::Worker | Scope::Process => std::future::pending().await,
-            }
-        };
+        let mut leave = std::pin::pin!(leave);
         let leave = tokio::select! {
             biased;
-            leave = leave => leave,
-            () = again => Leave::Restart,
+            leave = &mut leave => leave,
+            () = self.checkpointer.flush() => leave.await,
         };
         self.metrics.shards_stopped.get_or_create(&self.labels).dec();
         match leave {
             Leave::Drain => self.release().await,
             Leave::Lost => self.lost(),
-            Leave::Restart => self.restarted(),
+            Leave::Rewind => self.rewind().await,
+            Leave::Restart => self.begin_again().await,
             _abort => self.aborted().await,
         }
-    }
-
-    fn restarted(&self) -> Ended {
-        tracing::info!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
-            checkpoint = %self.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
-        );
-        Ended::Restart
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::ShardTask;
+use crate::live::Activity;
 use crate::{Hook, SendError};
 
 // === impl ShardTask ===
@@ -29,6 +30,7 @@ impl ShardTask {
             return Ok(());
         }
         self.hooks_called += 1;
+        self.status.doing(Activity::Hook);
         let (id, name) = (self.hooks_called, hook.name());
         let context = self.context(1, matches!(hook, Hook::ShardEnded));
         let fence = self.lease.fence();

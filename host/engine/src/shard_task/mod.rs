@@ -17,6 +17,7 @@ use shardmill_plugin::ShardContext;
 use shardmill_record::{ShardId, Unpacker};
 use tokio_util::sync::CancellationToken;
 
+use crate::allowance::Share;
 use crate::checkpointer::Checkpointer;
 use crate::feed::{Feed, ShardClosed};
 use crate::meter::Meter;
@@ -48,6 +49,8 @@ pub struct ShardTask {
     pub(crate) watermark: Watermark,
     pub(crate) checkpointer: Checkpointer,
     pub(crate) status: ShardEntry,
+    /// How many records it may hand over.
+    pub(crate) share: Share,
     pub(crate) metrics: Metrics,
     pub(crate) labels: ConsumerLabels,
     /// Cancelled when what is in flight is to be given up.
@@ -84,7 +87,7 @@ pub enum Ended {
     Lost,
     /// What was in flight was given up because the time for a stop was over; it will be repeated.
     Aborted,
-    /// It was stopped and is to begin again, from its last checkpoint and with the same lease.
+    /// The shard is to be run anew, from its lease's checkpoint and with the same lease.
     Restart,
 }
 
@@ -96,10 +99,14 @@ pub(crate) enum Leave {
     Abort,
     /// The shard cannot go on, or the failure policy stops it, and maybe more with it.
     Stop(Scope, String),
-    /// A stopped shard is to begin again.
-    Restart,
     /// The shard's end is reached.
     Closed,
+    /// An operator lets the shard rest.
+    Pause,
+    /// An operator lets the shard begin somewhere else.
+    Rewind,
+    /// A stopped shard is to begin again.
+    Restart,
 }
 
 // === impl ShardTask ===
@@ -120,7 +127,10 @@ impl ShardTask {
         loop {
             match self.next_batch().await? {
                 Some(batch) => self.process(batch).await?,
-                None => self.tell(crate::Hook::Idle, self.options.hook_timeout).await,
+                None => {
+                    self.status.had_nothing(self.millis_behind);
+                    self.tell(crate::Hook::Idle, self.options.hook_timeout).await;
+                }
             }
         }
     }

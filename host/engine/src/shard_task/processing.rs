@@ -8,6 +8,7 @@ use shardmill_record::{Batch, Position};
 use tokio::time::Instant;
 
 use super::{Leave, ShardTask};
+use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Applied, BatchProgress, Decision, Delivery, GivenUp};
 
@@ -131,10 +132,12 @@ impl ShardTask {
         let context = self.context(attempt, self.nothing_left());
         let fence = self.lease.fence();
         self.metrics.batches.get_or_create(&self.labels).inc();
+        self.status.doing(Activity::Guest);
         tokio::select! {
             biased;
             _ = fence.lost() => Err(Leave::Lost),
             _ = self.abort.cancelled() => Err(Leave::Abort),
+            () = self.status.rewinding() => Err(Leave::Rewind),
             result = self.guest.process(&context, part) => Ok(result),
         }
     }

@@ -4,6 +4,7 @@ use shardmill_record::Batch;
 
 use super::failing::Given;
 use super::{Leave, ShardTask};
+use crate::live::Activity;
 use crate::{BatchProgress, Decision, Delivery, GivenUp, Invariant, SendError};
 
 // === impl ShardTask ===
@@ -13,11 +14,13 @@ impl ShardTask {
     pub(super) async fn checkpoint_first(&mut self, batch: &Batch) -> Result<(), Leave> {
         let Some(position) = batch.through().cloned() else { return Ok(()) };
         self.advance(position, None, batch.len());
+        self.status.doing(Activity::Checkpointing);
         let fence = self.lease.fence();
         tokio::select! {
             biased;
             _ = fence.lost() => return Err(Leave::Lost),
             _ = self.abort.cancelled() => return Err(Leave::Abort),
+            () = self.status.rewinding() => return Err(Leave::Rewind),
             () = self.checkpointer.flush() => {}
         }
         // Also where no checkpoint can be written any more.
@@ -73,10 +76,12 @@ impl ShardTask {
         let outputs = progress.into_outputs();
         if !outputs.is_empty() {
             let fence = self.lease.fence();
+            self.status.doing(Activity::Sending);
             let sent = tokio::select! {
                 biased;
                 _ = fence.lost() => return Err(Leave::Lost),
                 _ = self.abort.cancelled() => return Err(Leave::Abort),
+                () = self.status.rewinding() => return Err(Leave::Rewind),
                 sent = self.destinations.send(outputs, &fence) => sent,
             };
             match sent {
@@ -90,6 +95,7 @@ impl ShardTask {
         // Done is what has been processed and whose outputs are where they belong.
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
+        self.share.spend(prefix);
         if self.options.delivery == Delivery::AtMostOnce {
             return Ok(());
         }

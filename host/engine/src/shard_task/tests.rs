@@ -4,6 +4,7 @@ mod checkpoints;
 mod failures;
 mod fakes;
 mod hooks;
+mod orders;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -112,6 +113,7 @@ impl Run {
             reservations: Vec::new(),
             closed: None,
             millis_behind: None,
+            share: crate::Allowance::default().share(),
             meter: crate::meter::Meter::new(tokio::time::Instant::now()),
             checkpointer: Checkpointer::start(
                 Arc::clone(&lease),

@@ -258,8 +258,8 @@ impl Coordinator {
     fn trip_passed(&self, leases: &[Lease]) {
         for lease in leases {
             let Some(writer) = self.held.get(&lease.key) else { continue };
-            // A scan may be older than the last write, and epochs only grow.
-            if lease.epoch > writer.lease().epoch {
+            // A scan may be older than the last write, and newer than the last answer; and epochs only grow.
+            if lease.epoch > writer.reached() {
                 writer.fence().trip(lease.writer().map_or(Lost::Evicted, |by| Lost::Taken { by: by.clone() }));
             }
         }

@@ -3,7 +3,7 @@
 use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 
 use super::{Document, Error, KeyForm, Store, StreamClaim, StreamIdentity, claim_stream};
-use crate::change::{self, Change};
+use crate::change::{self, Change, Restart};
 use crate::{Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
 
 /// Runs all checks on an empty store.
@@ -78,7 +78,11 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         Change::Evict,
         Change::Take { worker: worker("b") },
         Change::Take { worker: worker("c") },
+        Change::Checkpoint { to: checkpoint.clone() },
+        Change::Rewind { to: Restart::At(1_700_000_000_456) },
         Change::Checkpoint { to: checkpoint },
+        Change::Rewind { to: Restart::Latest(1_700_000_000_789) },
+        Change::Rewind { to: Restart::TrimHorizon },
         Change::AddChildren { children: vec![shard("shardId-000000000091")] },
         Change::Release,
         Change::Take { worker: worker("a") },
@@ -91,7 +95,7 @@ async fn check_every_change_reads_back(store: &dyn Store) {
         lease = store.get(&lease.key).await.expect("read").expect("there");
         assert_eq!(lease, predicted, "the row after {change:?}");
     }
-    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (13, LeaseEpoch(4), None));
+    assert_eq!((lease.counter, lease.epoch, lease.owner.clone()), (17, LeaseEpoch(7), None));
     assert!(lease.is_complete());
     let listed = store.list().await.expect("listed");
     assert_eq!(listed.leases.iter().find(|listed| listed.key == lease.key), Some(&lease));
@@ -111,6 +115,7 @@ async fn check_what_is_not_as_known_is_not_written(store: &dyn Store) {
         Change::Evict,
         Change::Complete { children: Vec::new() },
         Change::SetStart { at: 1 },
+        Change::Rewind { to: Restart::TrimHorizon },
     ];
     for change in changes {
         for known in [&old, &another] {

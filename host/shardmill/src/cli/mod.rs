@@ -6,6 +6,7 @@ mod exit;
 mod inspect;
 mod local;
 pub(crate) mod output;
+mod remote;
 mod run;
 mod signals;
 
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::admin::commands::Command as Order;
 pub use exit::Failure;
 pub(crate) use signals::stop_at_signal;
 
@@ -22,6 +24,8 @@ Examples:
   shardmill demo                              flights through a processor, all on this machine
   shardmill check --config shardmill.toml     is the configuration good, do the plugins load?
   shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
+  shardmill status                            what does a running worker do, and how far is it?
+  shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
   shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
 
@@ -41,7 +45,22 @@ pub struct Arguments {
 enum Command {
     /// Run the processors of a configuration until SIGTERM or Ctrl-C, then drain, checkpoint and release.
     #[command(after_help = run::EXAMPLES)]
-    Run(ConfigArguments),
+    Run(run::Arguments),
+    /// Show what a running worker does: its shards, their lag and checkpoints, and what stands still.
+    #[command(after_help = remote::EXAMPLES)]
+    Status(remote::StatusArguments),
+    /// Let shards of a running worker rest: nothing is read, leases are kept.
+    #[command(after_help = remote::EXAMPLES)]
+    Pause(remote::Arguments),
+    /// Let paused shards go on from their last checkpoint.
+    #[command(after_help = remote::EXAMPLES)]
+    Resume(remote::Arguments),
+    /// Let stopped shards begin again from their last checkpoint.
+    #[command(after_help = remote::EXAMPLES)]
+    Restart(remote::Arguments),
+    /// Let shards begin somewhere else, before or behind where they are.
+    #[command(after_help = remote::EXAMPLES)]
+    Rewind(remote::RewindArguments),
     /// Check a configuration and load its plugins, without touching any service.
     Check(CheckArguments),
     /// Flights into a stream, through a processor, out to another stream: all on this machine, with no AWS.
@@ -87,7 +106,12 @@ pub fn run(arguments: Arguments) -> ExitCode {
     };
     let result = runtime.block_on(async {
         match arguments.command {
-            Command::Run(arguments) => run::run(&arguments.config).await,
+            Command::Run(arguments) => run::run(&arguments).await,
+            Command::Status(arguments) => remote::status(&arguments).await,
+            Command::Pause(arguments) => remote::order(Order::Pause, &arguments).await,
+            Command::Resume(arguments) => remote::order(Order::Resume, &arguments).await,
+            Command::Restart(arguments) => remote::order(Order::Restart, &arguments).await,
+            Command::Rewind(arguments) => remote::rewind(&arguments).await,
             Command::Check(arguments) => check::check(&arguments.config.config, arguments.json).await,
             Command::Demo(arguments) => crate::demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,

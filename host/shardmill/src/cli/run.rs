@@ -1,24 +1,46 @@
 //! `shardmill run`
 
-use std::path::Path;
+use std::time::Duration;
 
-use super::{Failure, signals};
-use crate::{Host, config, telemetry};
+use clap::Args;
+
+use super::{ConfigArguments, Failure, signals};
+use crate::{Bounds, Host, config, telemetry};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
   shardmill run --config shardmill.toml
+  shardmill run --config shardmill.toml --until-idle     a job: what is there, then the end
+  shardmill run -c shardmill.toml --until-idle 30s --max-records 1000000
   RUST_LOG=debug shardmill run --config shardmill.toml
-  AWS_PROFILE=staging shardmill run -c staging.toml";
+  AWS_PROFILE=staging shardmill run -c staging.toml
 
-pub(super) async fn run(path: &Path) -> Result<(), Failure> {
-    let config = config::load(path)?;
+A run that ends by itself checkpoints and releases its leases as one does that is told to stop.
+Its exit status is 1 if shards are stopped then.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    config: ConfigArguments,
+    /// End when each shard that this worker has is done up to its tip, with nothing in flight, and has been for so long
+    /// (5s if no time is named). Shards of other workers are not waited for.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "5s", value_parser = humantime::parse_duration)]
+    until_idle: Option<Duration>,
+    /// End when so many user records are processed, of all processors together; no more are. Records that are passed over
+    /// count, and one that is processed again after a failure counts once.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_records: Option<u64>,
+}
+
+pub(super) async fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = config::load(&arguments.config.config)?;
     telemetry::init(&config.log)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
     let stop = signals::stop_at_signal()?;
-    let host = Host::builder(config).build().await?;
+    let bounds = Bounds { until_idle: arguments.until_idle, max_records: arguments.max_records };
+    let host = Host::builder(config).bounds(bounds).build().await?;
     host.run(stop).await?;
     Ok(())
 }

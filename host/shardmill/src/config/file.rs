@@ -33,6 +33,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) log: Log,
     #[serde(default)]
+    pub(super) watchdog: Watchdog,
+    #[serde(default)]
     pub(super) leases: Leases,
     #[serde(default)]
     pub(super) defaults: Defaults,
@@ -64,6 +66,15 @@ pub(super) struct Aws {
 pub(super) struct Admin {
     pub(super) enabled: Option<bool>,
     pub(super) listen: Option<String>,
+    pub(super) token_file: Option<PathBuf>,
+    pub(super) token_env: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Watchdog {
+    pub(super) stall_after: Option<Time>,
+    pub(super) lag_alarm: Option<Count>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -135,6 +146,7 @@ section!(StreamSettings, Stream {
     start: StartPosition,
     reset: Reset,
     idle: Time,
+    idle_max: Time,
     reads_per_second: Count,
     bytes_per_second: Size,
     decoder: Decoder,

@@ -10,7 +10,8 @@ use super::check::Wrong;
 use super::file::File;
 use super::report::{Mistake, line_of, place_of};
 use super::warnings::{self, Warning};
-use super::{Config, resolve};
+use super::{Config, TokenSource, resolve};
+use crate::admin::Token;
 
 /// No configuration is as large as this; a device is.
 const MAX_BYTES: u64 = 4 << 20;
@@ -37,6 +38,16 @@ pub enum Error {
 /// folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
     let (name, source, config) = read_and_parse(path)?;
+    if let Some(token) = &config.admin.token {
+        Token::read(token).map_err(|error| {
+            let key = match token {
+                TokenSource::File(_) => "token-file",
+                TokenSource::Variable(_) => "token-env",
+            };
+            let path = ["admin", key].map(str::to_owned).into();
+            mistake(&name, &source, Wrong { path, message: error.to_string(), help: None })
+        })?;
+    }
     for processor in config.processors.values() {
         readable(&processor.plugin).map_err(|error| {
             let wrong = Wrong {

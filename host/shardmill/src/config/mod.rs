@@ -47,6 +47,8 @@ pub struct Config {
     pub admin: Admin,
     /// The log.
     pub log: Log,
+    /// When a shard is said to make no progress, and when its lag is an alarm.
+    pub watchdog: shardmill_engine::watchdog::Options,
     /// Leases of every consumer.
     pub leases: Leases,
     /// The most that records in flight may take, in bytes.
@@ -74,11 +76,22 @@ pub struct Aws {
     pub dynamodb_endpoint: Option<String>,
 }
 
-/// The admin server: health and metrics.
+/// The admin server: health and metrics, and commands for who has the token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Admin {
     /// `None` starts none.
     pub listen: Option<SocketAddr>,
+    /// Where the token is; without one there are no commands.
+    pub token: Option<TokenSource>,
+}
+
+/// Where the admin server's token is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenSource {
+    /// In a file that holds nothing else.
+    File(PathBuf),
+    /// In an environment variable.
+    Variable(String),
 }
 
 /// The form of the log's lines.
@@ -197,6 +210,8 @@ pub struct Stream {
     pub reset: Reset,
     /// How long a reader waits before it asks again at the tip of a shard.
     pub idle: Duration,
+    /// How long that wait becomes while nothing comes.
+    pub idle_max: Duration,
     /// How many reads a second are made of one shard.
     pub reads_per_second: u32,
     /// How many bytes a second are read of one shard, on average.

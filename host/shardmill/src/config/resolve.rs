@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shardmill_engine::watchdog;
 use shardmill_lease::WorkerId;
 use shardmill_lease::store::KeyForm;
 use shardmill_record::ShardId;
@@ -17,7 +18,9 @@ use super::check::{
 };
 use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
-use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Stream, dead_letters};
+use super::{
+    Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Stream, TokenSource, dead_letters,
+};
 
 /// The most records of one GetRecords.
 const MAX_BATCH_RECORDS: u32 = 10_000;
@@ -54,7 +57,8 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         worker: worker(file.worker_id.as_deref())?,
         worker_runs_once: worker_runs_once(&file)?,
         aws: aws(&file.aws)?,
-        admin: admin(&file.admin)?,
+        admin: admin(&file.admin, folder)?,
+        watchdog: watchdog(&file.watchdog)?,
         log: log(&file.log)?,
         leases,
         memory,
@@ -108,7 +112,16 @@ fn aws(file: &file::Aws) -> Checked<Aws> {
     })
 }
 
-fn admin(file: &file::Admin) -> Checked<Admin> {
+fn watchdog(file: &file::Watchdog) -> Checked<watchdog::Options> {
+    let default = watchdog::Options::default();
+    let bounds = [Duration::from_secs(1), 24 * HOUR];
+    Ok(watchdog::Options {
+        stall_after: time(&["watchdog", "stall-after"], file.stall_after, default.stall_after, bounds)?,
+        lag_alarm: count(&["watchdog", "lag-alarm"], file.lag_alarm, default.lag_alarm, [1, 100])?,
+    })
+}
+
+fn admin(file: &file::Admin, folder: &Path) -> Checked<Admin> {
     let text = file.listen.as_deref().unwrap_or("127.0.0.1:9465");
     let Ok(address) = text.parse() else {
         return helped(
@@ -116,7 +129,22 @@ fn admin(file: &file::Admin) -> Checked<Admin> {
             "write \"127.0.0.1:9465\", or \"[::1]:9465\"; port 0 takes any free one",
         );
     };
-    Ok(Admin { listen: file.enabled.unwrap_or(true).then_some(address) })
+    let token = match (&file.token_file, &file.token_env) {
+        (None, None) => None,
+        (Some(path), None) if path.as_os_str().is_empty() => {
+            return wrong(&["admin", "token-file"], "it names no file");
+        }
+        (Some(path), None) => Some(TokenSource::File(folder.join(path))),
+        (None, Some(name)) => {
+            line(&["admin", "token-env"], name)?;
+            Some(TokenSource::Variable(name.clone()))
+        }
+        (Some(_), Some(_)) => {
+            let both = wrong(&["admin", "token-env"], "there is `token-file` already");
+            return helped(both, "the token is in a file or in an environment variable: name one of them");
+        }
+    };
+    Ok(Admin { listen: file.enabled.unwrap_or(true).then_some(address), token })
 }
 
 fn log(file: &file::Log) -> Checked<Log> {
@@ -352,6 +380,15 @@ fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {
         }
     };
     let settings = section.settings(&file.defaults.stream);
+    let idle = time(
+        &["streams", name, "idle"],
+        settings.idle,
+        Duration::from_secs(1),
+        // Kinesis answers five reads of a shard in a second.
+        [Duration::from_millis(200), 5 * MINUTE],
+    )?;
+    let longest = idle.max(Duration::from_secs(2));
+    let idle_max = time(&["streams", name, "idle-max"], settings.idle_max, longest, [idle, 5 * MINUTE]);
     Ok(Stream {
         id: id.to_owned(),
         start: Start {
@@ -359,13 +396,8 @@ fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {
             shards: start_shards(name, section)?,
         },
         reset: settings.reset.unwrap_or_default(),
-        idle: time(
-            &["streams", name, "idle"],
-            settings.idle,
-            Duration::from_secs(1),
-            // Kinesis answers five reads of a shard in a second.
-            [Duration::from_millis(200), 5 * MINUTE],
-        )?,
+        idle,
+        idle_max: helped(idle_max, format!("it is the longest wait at the tip, and {idle:?} (`idle`) the shortest"))?,
         reads_per_second: count(&["streams", name, "reads-per-second"], settings.reads_per_second, 5, [1, 1000])?,
         bytes_per_second: size(
             &["streams", name, "bytes-per-second"],

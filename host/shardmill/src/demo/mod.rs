@@ -157,6 +157,7 @@ fn configuration(arguments: &Arguments) -> Result<Config, Failure> {
         // The reader is at the tip for a moment only.
         for stream in &mut processor.streams {
             stream.idle = Duration::from_millis(200);
+            stream.idle_max = stream.idle;
         }
     }
     Ok(config)

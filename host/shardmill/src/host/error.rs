@@ -49,6 +49,12 @@ pub enum Error {
     /// Dead letters cannot be kept where they should be.
     #[error(transparent)]
     DeadLetters(#[from] crate::dead_letters::Error),
+    /// The token for commands.
+    #[error("commands cannot be taken: {0}")]
+    Token(#[from] admin::TokenError),
+    /// A run that was to end by itself did, with shards that are stopped.
+    #[error("everything else is done, and {} shards are stopped: {}", .0.len(), .0.join("; "))]
+    Stopped(Vec<String>),
     /// No region is set anywhere.
     #[error("no AWS region is set: set `region` in [aws], or AWS_REGION, or a profile with a region")]
     NoRegion,
@@ -104,9 +110,11 @@ impl Error {
             | Self::Plugin { .. }
             | Self::StartPlugin { .. }
             | Self::DeadLetters(_)
+            | Self::Token(_)
             | Self::NoRegion => Class::Configuration,
             Self::Admin(_) => Class::Unavailable,
             Self::Runtime(_) | Self::Broken { .. } => Class::Running,
+            Self::Stopped(_) => Class::Stopped,
             Self::Consumer { source, .. } => match source.as_ref() {
                 shardmill_engine::Error::Stream(error) => Class::of_stream(error.kind()),
                 shardmill_engine::Error::Store(error) => match error {

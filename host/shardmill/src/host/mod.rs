@@ -10,15 +10,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::SdkConfig;
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Budget, Consumer, Destinations, Parts, Status};
+use shardmill_engine::{Allowance, Budget, Consumer, Destinations, Parts, Status};
 use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
 use shardmill_stream::polling::ReadLimits;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::admin::{Server, Sources};
+use crate::admin::{Server, Sources, Token};
 use crate::aws::{self, Clients};
 use crate::config::Config;
 use crate::dead_letters;
@@ -28,10 +29,24 @@ pub(crate) use error::Class;
 pub use error::Error;
 use parts::AllMetrics;
 
+/// How often a bounded run looks whether it is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
 /// Makes a [`Host`].
 pub struct Builder {
     config: Config,
     sdk_config: Option<SdkConfig>,
+    bounds: Bounds,
+}
+
+/// When a run ends by itself, besides a failure. Whichever comes first; by default never.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// When everything that this worker has is done up to the tips of its shards, and has been for so long. Shards that
+    /// are stopped are waited for no longer, and make the run a failure.
+    pub until_idle: Option<Duration>,
+    /// When so many user records are processed; no more are.
+    pub max_records: Option<u64>,
 }
 
 /// Everything of one process, ready to run.
@@ -40,6 +55,8 @@ pub struct Host {
     admin: Option<Server>,
     sources: Sources,
     progress: Progress,
+    bounds: Bounds,
+    allowance: Allowance,
     // The epochs that bound guests' time are ticked for as long as this lives.
     _runtime: Runtime,
 }
@@ -58,6 +75,13 @@ impl Builder {
     #[must_use]
     pub fn sdk_config(mut self, sdk_config: SdkConfig) -> Self {
         self.sdk_config = Some(sdk_config);
+        self
+    }
+
+    /// Lets the run end by itself.
+    #[must_use]
+    pub fn bounds(mut self, bounds: Bounds) -> Self {
+        self.bounds = bounds;
         self
     }
 
@@ -80,6 +104,7 @@ impl Builder {
         let config = self.config;
         let mut registry = Registry::default();
         let metrics = AllMetrics::register(&mut registry);
+        let token = config.admin.token.as_ref().map(Token::read).transpose()?;
         let admin = match config.admin.listen {
             Some(address) => Some(Server::bind(address).await?),
             None => None,
@@ -100,6 +125,7 @@ impl Builder {
         let read_limits = ReadLimits::default();
         let status = Status::default();
         let budget = Budget::new(config.memory).shown_in(&metrics.engine);
+        let allowance = self.bounds.max_records.map_or_else(Allowance::default, Allowance::of);
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut consumers = Vec::new();
         for (processor, module) in config.processors.values().zip(modules?) {
@@ -138,6 +164,8 @@ impl Builder {
                 destinations: Destinations::new(outputs),
                 dead_letters,
                 budget: budget.clone(),
+                allowance: allowance.clone(),
+                watchdog: config.watchdog,
                 status: status.clone(),
                 metrics: metrics.engine.clone(),
                 lease_metrics: metrics.lease.clone(),
@@ -147,8 +175,14 @@ impl Builder {
             consumers.push((processor.name.clone(), Consumer::new(parts)));
         }
         let progress = Progress { engine: metrics.engine, status: status.clone() };
-        let sources = Sources { status, registry: Arc::new(registry), stopping: CancellationToken::new() };
-        Ok(Host { consumers, admin, sources, progress, _runtime: runtime })
+        let sources = Sources {
+            status,
+            registry: Arc::new(registry),
+            stopping: CancellationToken::new(),
+            token,
+            worker: config.worker.as_str().into(),
+        };
+        Ok(Host { consumers, admin, sources, progress, bounds: self.bounds, allowance, _runtime: runtime })
     }
 }
 
@@ -157,7 +191,7 @@ impl Builder {
 impl Host {
     /// Starts to make a host of a configuration.
     pub fn builder(config: Config) -> Builder {
-        Builder { config, sdk_config: None }
+        Builder { config, sdk_config: None, bounds: Bounds::default() }
     }
 
     /// Where the admin server listens, if there is one.
@@ -170,14 +204,15 @@ impl Host {
         self.progress.clone()
     }
 
-    /// Runs until `stop` is cancelled, then finishes what is in flight, checkpoints and releases the leases; or until
-    /// a consumer cannot go on, which stops the others in the same way and is returned. One that its failure policy has
-    /// stopped alone (`stop-worker`) stops no other; it is returned when there is none left.
+    /// Runs until `stop` is cancelled or a bound is reached, then finishes what is in flight, checkpoints and releases the
+    /// leases; or until a consumer cannot go on, which stops the others in the same way and is returned. One that its
+    /// failure policy has stopped alone (`stop-worker`) stops no other; it is returned when there is none left.
     pub async fn run(self, stop: CancellationToken) -> Result<(), Error> {
         let drain = stop.child_token();
         let stop_admin = CancellationToken::new();
         let admin = self.admin.map(|server| {
-            tracing::info!(address = %server.address(), "admin server: /healthz, /readyz, /metrics, /status");
+            let commands = if self.sources.token.is_some() { "with the token" } else { "none, there is no token" };
+            tracing::info!(address = %server.address(), commands, "admin server: /healthz, /readyz, /metrics, /status");
             tokio::spawn(server.serve(self.sources.clone(), stop_admin.clone()))
         });
         let mut running = JoinSet::new();
@@ -189,8 +224,19 @@ impl Host {
         let mut first_error = None;
         // Of a consumer that its failure policy has stopped, while the others go on.
         let mut stopped = None;
+        let status = self.progress.status;
+        let mut bound = std::pin::pin!(reached(self.bounds, self.allowance, status.clone()));
         loop {
             let ended = tokio::select! {
+                () = &mut bound, if !drain.is_cancelled() => {
+                    // Asked now: a shard that is let go does not say any more that it was stopped.
+                    let shards = status.stopped();
+                    if !shards.is_empty() {
+                        first_error.get_or_insert(Error::Stopped(shards));
+                    }
+                    drain.cancel();
+                    continue;
+                }
                 () = drain.cancelled(), if !self.sources.stopping.is_cancelled() => {
                     self.sources.stopping.cancel();
                     continue;
@@ -226,6 +272,31 @@ impl Host {
         match first_error.or(stopped.filter(|_| !stop.is_cancelled())) {
             Some(error) => Err(error),
             None => Ok(()),
+        }
+    }
+}
+
+/// Returns when the run is to end.
+async fn reached(bounds: Bounds, allowance: Allowance, status: Status) {
+    let idle = async {
+        let Some(grace) = bounds.until_idle else { return std::future::pending().await };
+        let mut idle_since = None;
+        loop {
+            let now = Instant::now();
+            if !status.is_idle() {
+                idle_since = None;
+            } else if now.saturating_duration_since(*idle_since.get_or_insert(now)) >= grace {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = allowance.used_up() => {
+            tracing::info!(records = bounds.max_records, "so many records are processed: ending");
+        }
+        () = idle => {
+            tracing::info!(grace = ?bounds.until_idle.unwrap_or_default(), "everything is done and nothing comes: ending");
         }
     }
 }

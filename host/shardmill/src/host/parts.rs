@@ -115,6 +115,7 @@ pub(super) fn does_not_start(processor: &config::Processor, source: shardmill_pl
 fn polling(stream: &config::Stream) -> polling::Options {
     polling::Options {
         idle_ms: u64::try_from(stream.idle.as_millis()).unwrap_or(u64::MAX),
+        idle_max_ms: u64::try_from(stream.idle_max.as_millis()).unwrap_or(u64::MAX),
         reads_per_second: stream.reads_per_second,
         bytes_per_second: stream.bytes_per_second,
         decoder: stream.decoder,

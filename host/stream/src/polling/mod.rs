@@ -4,6 +4,7 @@
 //! `state` decides what to ask and when, `wire` reads answers, `decode` judges what is in them; here the service is
 //! asked, and its failures are sorted into those that are waited out and those that somebody has to know of.
 
+mod condition;
 pub(crate) mod decode;
 mod options;
 mod state;
@@ -11,6 +12,7 @@ mod turns;
 pub(crate) mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rand::rngs::SmallRng;
@@ -19,6 +21,7 @@ use shardmill_record::ShardId;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
 
+pub use self::condition::{Condition, Phase, Seen, Trouble};
 pub use self::decode::Decoded;
 pub use self::options::{Decoder, Error as OptionsError, Options};
 use self::state::{Answer, Failure, Look, State, Step};
@@ -28,13 +31,17 @@ use crate::error::{Call, Error};
 use crate::metrics::ShardMetrics;
 use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus};
 
-/// After so many failures in a row a wrong answer is reported: the service is not what answers at the endpoint.
+/// After so many failures in a row a wrong answer is reported: the service is not what answers at the endpoint, or it
+/// says of a shard both that it is there and that it is not.
 /// With the pauses between them that is after most of a minute.
 const WRONG_ANSWERS: u32 = 10;
 /// After so many failures in a row an iterator that is refused, and not as expired, is reported.
 const REFUSED_ITERATORS: u32 = 3;
 /// Throttles belong to ordinary operation; so many in a row are told in the log.
 const THROTTLES_TO_TELL: u32 = 10;
+/// A connection that breaks once is nothing to tell, nor is a second one soon after.
+const FAILURES_TO_TELL: u32 = 3;
+const TOLD_AFTER: Duration = Duration::from_secs(2);
 
 /// The shard that a reader reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +66,7 @@ pub struct PollingReader {
     /// Its place among the process' readers of the shard, if it shares the shard's limits.
     place: Option<Place>,
     metrics: ShardMetrics,
+    condition: Condition,
     jitter: SmallRng,
     /// Whether the log tells of the present trouble.
     told: bool,
@@ -68,6 +76,23 @@ pub struct PollingReader {
 enum Asked {
     Iterator,
     Records,
+}
+
+/// What a failure is waited out as; `None` if somebody has to know of it. `failures` in a row, this one included.
+fn waited_out(asked: Asked, from: &ReadFrom, failures: u32, error: &Error) -> Option<Failure> {
+    match error {
+        Error::Throttled { .. } => Some(Failure::Throttled),
+        Error::ExpiredIterator { .. } => Some(Failure::Iterator),
+        Error::Rejected { .. } => match (asked, from) {
+            (Asked::Records, _) if failures < REFUSED_ITERATORS => Some(Failure::Iterator),
+            // The service refuses a time that its clock has not reached. It will.
+            (Asked::Iterator, ReadFrom::AtTimestamp(_)) => Some(Failure::Unavailable),
+            _ => None,
+        },
+        Error::InvalidAnswer { .. } if failures < WRONG_ANSWERS => Some(Failure::Invalid),
+        error if error.is_transient() => Some(Failure::Unavailable),
+        _ => None,
+    }
 }
 
 // === impl PollingReader ===
@@ -88,7 +113,8 @@ impl PollingReader {
             decoder: options.decoder,
             state: State::new(options.clone(), from, Instant::now()),
             place: None,
-            metrics: metrics.of_shard(&source.stream, &source.shard),
+            metrics: metrics.of_stream(&source.stream),
+            condition: metrics.condition(&source.stream, &source.shard),
             jitter: SmallRng::seed_from_u64(seed),
             told: false,
             kinesis,
@@ -105,9 +131,16 @@ impl PollingReader {
         Self { place: Some(place), ..self }
     }
 
+    /// Says there what it is about, in place of a condition of its own.
+    #[must_use]
+    pub fn observed(self, condition: Condition) -> Self {
+        Self { condition, ..self }
+    }
+
     async fn take_iterator(&mut self) -> Result<(), Error> {
         let any = Demand { records: 1, bytes: 1 };
         let Step::TakeIterator(from) = self.state.step(Instant::now(), any) else { return Ok(()) };
+        self.condition.enter(Phase::Iterator, Instant::now());
         let Source { stream, shard, .. } = &self.source;
         match self.kinesis.shard_iterator(stream, shard, &from).await {
             Ok(iterator) => {
@@ -119,6 +152,7 @@ impl PollingReader {
     }
 
     async fn ask(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
+        self.condition.enter(Phase::Records, Instant::now());
         let from = self.state.from();
         let decoded = self.kinesis.get_records(&self.read, iterator, limit, self.decoder, from).await?;
         // Nothing is awaited from here to the page's return: a reader that is cancelled has not moved.
@@ -146,7 +180,8 @@ impl PollingReader {
             let lasted_ms = (now - trouble.since).as_millis() as u64;
             info!(%stream, %shard, lasted_ms, failures = trouble.failures, "the shard is read again");
         }
-        self.metrics.read(records as u64, decoded.bytes, decoded.millis_behind);
+        self.metrics.read(records as u64, decoded.bytes);
+        self.condition.read(decoded.millis_behind, now, self.state.due());
         Ok(ReadPage {
             page: decoded.page,
             continuation: self.state.from().clone(),
@@ -165,34 +200,28 @@ impl PollingReader {
             other => other,
         };
         let failures = self.state.trouble().map_or(0, |trouble| trouble.failures) + 1;
-        let waited_out = match &error {
-            Error::Throttled { .. } => Some(Failure::Throttled),
-            Error::ExpiredIterator { .. } => Some(Failure::Iterator),
-            Error::Rejected { .. } => match (asked, self.state.from()) {
-                (Asked::Records, _) if failures < REFUSED_ITERATORS => Some(Failure::Iterator),
-                // The service refuses a time that its clock has not reached. It will.
-                (Asked::Iterator, ReadFrom::AtTimestamp(_)) => Some(Failure::Unavailable),
-                _ => None,
-            },
-            Error::InvalidAnswer { .. } if failures < WRONG_ANSWERS => Some(Failure::Invalid),
-            error if error.is_transient() => Some(Failure::Unavailable),
-            _ => None,
-        };
+        let waited_out = waited_out(asked, self.state.from(), failures, &error);
         let jitter = self.jitter.random();
-        self.state.failed(Instant::now(), waited_out.unwrap_or(Failure::Invalid), jitter);
+        let trouble = self.state.failed(Instant::now(), waited_out.unwrap_or(Failure::Invalid), jitter);
+        self.condition.failed(trouble, &error, asked == Asked::Iterator);
         match waited_out {
             Some(failure) => {
-                self.tell(failure, failures, &error);
+                self.tell(failure, trouble, &error);
                 Ok(())
             }
             None => Err(error),
         }
     }
 
-    fn tell(&mut self, failure: Failure, failures: u32, error: &Error) {
+    fn tell(&mut self, failure: Failure, trouble: state::Trouble, error: &Error) {
         let Source { stream, shard, .. } = &self.source;
-        let ordinary = matches!(failure, Failure::Throttled | Failure::Iterator);
-        if self.told || (ordinary && failures < THROTTLES_TO_TELL) {
+        let state::Trouble { since, failures } = trouble;
+        let is_worth_a_line = match failure {
+            Failure::Throttled | Failure::Iterator => failures >= THROTTLES_TO_TELL,
+            Failure::Unavailable => failures >= FAILURES_TO_TELL || since.elapsed() >= TOLD_AFTER,
+            Failure::Invalid => true,
+        };
+        if self.told || !is_worth_a_line {
             debug!(%stream, %shard, failures, %error, "a read failed");
         } else {
             self.told = true;
@@ -217,8 +246,9 @@ impl PollingReader {
         let Error::NotFound { call, reason, .. } = error else { return error };
         match self.kinesis.list_shards(&stream).await {
             Ok(listing) if listing.iter().any(|listed| listed.id == shard) => {
-                let reason = format!("the shard is listed, and is not found: {reason}");
-                Error::Unavailable { call, reason }
+                // It passes where a new shard is not known everywhere yet, and else the service contradicts itself.
+                let reason = format!("the stream lists the shard, and it is not found: {reason}");
+                Error::InvalidAnswer { call, reason }
             }
             Ok(_) => Error::ShardGone { stream, shard },
             Err(other) => other,
@@ -240,21 +270,31 @@ impl PollingReader {
             millis_behind: Some(0),
             children: None,
             end: true,
-            wait: std::time::Duration::ZERO,
+            wait: Duration::ZERO,
         }
     }
 }
 
 #[async_trait]
 impl Reader for PollingReader {
+    fn condition(&self) -> Option<&Condition> {
+        Some(&self.condition)
+    }
+
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             match self.state.look(Instant::now()) {
                 Look::Ready => match self.turn() {
                     None => return Ok(()),
-                    Some(later) => sleep_until(later).await,
+                    Some(later) => {
+                        self.condition.enter(Phase::Turn, Instant::now());
+                        sleep_until(later).await;
+                    }
                 },
-                Look::Wait(until) => sleep_until(until).await,
+                Look::Wait(until) => {
+                    self.condition.enter(Phase::Pause, Instant::now());
+                    sleep_until(until).await;
+                }
                 Look::NoIterator => self.take_iterator().await?,
             }
         }
@@ -277,5 +317,45 @@ impl Reader for PollingReader {
             },
             Step::Wait(_) | Step::TakeIterator(_) => Ok(None),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How each kind of failure is waited out, at the first time and after many in a row.
+    #[test]
+    fn what_may_pass_is_waited_out_and_wrong_answers_only_for_a_while() {
+        let call = || Call::stream("GetRecords", "flights");
+        let (reason, stream, shard) = (String::new, || Arc::from("flights"), || ShardId::parse("s").unwrap());
+        let credentials = |passing| Error::Credentials { call: call(), region: None, reason: reason(), passing };
+        let rejected = || Error::Rejected { call: call(), code: "InvalidArgumentException".into(), reason: reason() };
+        let invalid = || Error::InvalidAnswer { call: call(), reason: reason() };
+        let start = ReadFrom::TrimHorizon;
+        let of = |error: &Error| [1, 1_000].map(|failures| waited_out(Asked::Records, &start, failures, error));
+        for (error, waits) in [
+            (Error::Throttled { call: call(), reason: reason() }, [Some(Failure::Throttled); 2]),
+            (Error::Unavailable { call: call(), reason: reason() }, [Some(Failure::Unavailable); 2]),
+            (Error::ExpiredIterator { call: call(), reason: reason() }, [Some(Failure::Iterator); 2]),
+            (Error::ExpiredToken { call: call(), reason: reason() }, [Some(Failure::Unavailable); 2]),
+            (credentials(true), [Some(Failure::Unavailable); 2]),
+            (credentials(false), [None; 2]),
+            (rejected(), [Some(Failure::Iterator), None]),
+            // Also a shard that the stream lists, and that is not found.
+            (invalid(), [Some(Failure::Invalid), None]),
+            (Error::StreamGone { stream: stream(), shard: shard() }, [None; 2]),
+            (Error::ShardGone { stream: stream(), shard: shard() }, [None; 2]),
+            (Error::StreamRecreated { stream: stream(), shard: shard(), known: 1, found: 2 }, [None; 2]),
+            (Error::NotPermitted { call: call(), reason: reason() }, [None; 2]),
+            (Error::Kms { call: call(), reason: reason() }, [None; 2]),
+        ] {
+            assert_eq!(of(&error), waits, "{error}");
+        }
+        let at_iterator = |from: &ReadFrom| waited_out(Asked::Iterator, from, 1_000, &rejected());
+        assert_eq!(at_iterator(&ReadFrom::AtTimestamp(7)), Some(Failure::Unavailable));
+        assert_eq!(at_iterator(&start), None);
+        assert_eq!(waited_out(Asked::Records, &start, WRONG_ANSWERS - 1, &invalid()), Some(Failure::Invalid));
+        assert_eq!(waited_out(Asked::Records, &start, WRONG_ANSWERS, &invalid()), None);
     }
 }

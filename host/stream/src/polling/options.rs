@@ -7,6 +7,9 @@ pub struct Options {
     /// How long to wait at the shard's tip before the next read, in milliseconds. No shorter than the pause that
     /// `reads-per-second` makes (200 ms by default).
     pub idle_ms: u64,
+    /// How long that wait may become, in milliseconds: it doubles with each page that brings nothing at the tip, and is
+    /// `idle-ms` again once a record has come.
+    pub idle_max_ms: u64,
     /// The most Kinesis records to ask for at once, 1 to 10,000.
     pub max_records: u32,
     /// How many reads a second to make of one shard. The service takes 5, from all consumers without fan-out together.
@@ -59,6 +62,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             idle_ms: 1_000,
+            idle_max_ms: 2_000,
             max_records: MAX_RECORDS,
             reads_per_second: 5,
             bytes_per_second: 2 << 20,
@@ -71,7 +75,7 @@ impl Options {
     /// For a backend that has no limits on reads, as the emulators: reads as fast as it answers.
     pub fn unlimited() -> Self {
         let reads_per_second = MAX_READS_PER_SECOND;
-        Self { idle_ms: 50, reads_per_second, bytes_per_second: u64::MAX, ..Self::default() }
+        Self { idle_ms: 50, idle_max_ms: 50, reads_per_second, bytes_per_second: u64::MAX, ..Self::default() }
     }
 
     /// Checks the bounds.
@@ -85,12 +89,16 @@ impl Options {
         };
         within("reads-per-second", self.reads_per_second.into(), 1, MAX_READS_PER_SECOND.into())?;
         within("idle-ms", self.idle_ms, 1_000 / u64::from(self.reads_per_second), MAX_IDLE_MS)?;
+        within("idle-max-ms", self.idle_max_ms, self.idle_ms, MAX_IDLE_MS)?;
         within("max-records", self.max_records.into(), 1, MAX_RECORDS.into())?;
         within("bytes-per-second", self.bytes_per_second, MIN_BYTES_PER_SECOND, u64::MAX)
     }
 
-    pub(super) fn idle(&self) -> Duration {
-        Duration::from_millis(self.idle_ms).max(self.interval())
+    /// The wait at the tip after so many pages in a row that brought nothing.
+    pub(super) fn idle(&self, empty_pages: u32) -> Duration {
+        let first = Duration::from_millis(self.idle_ms);
+        let doubled = first.saturating_mul(1 << empty_pages.saturating_sub(1).min(20));
+        doubled.min(Duration::from_millis(self.idle_max_ms)).max(first).max(self.interval())
     }
 
     /// The least time from one read to the next.
@@ -121,6 +129,8 @@ mod tests {
     fn errors_name_the_key_and_what_is_allowed() {
         let options: Options = serde_json::from_str(r#"{ "idle-ms": 100 }"#).unwrap();
         assert_eq!(options.validate().unwrap_err().to_string(), "`idle-ms` is 100: 200 to 60000 is allowed");
+        let options = Options { idle_ms: 3_000, ..Options::default() };
+        assert_eq!(options.validate().unwrap_err().to_string(), "`idle-max-ms` is 2000: 3000 to 60000 is allowed");
         let options = Options { max_records: 10_001, ..Options::default() };
         assert_eq!(options.validate().unwrap_err().to_string(), "`max-records` is 10001: 1 to 10000 is allowed");
         let options: Options = serde_json::from_str(r#"{ "decoder": "cbor" }"#).unwrap();

@@ -11,6 +11,8 @@ use crate::{Demand, ReadFrom};
 
 /// Until a page tells better, a record is expected to take so much memory.
 const EXPECTED_RECORD: u64 = 1024;
+/// A page of so many bytes ended at the service's limit of 10 MiB: what came next was a record that did not fit.
+const FULL_PAGE: u64 = 9 << 20;
 /// Where the pauses after failures stop growing: a shard may be that late when the service recovers.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -65,7 +67,7 @@ pub(super) struct Answer {
     pub(super) millis_behind: Option<u64>,
 }
 
-/// Failures since the last page.
+/// Failures since the last page. They begin when the first of the calls was made: one may take half a minute to fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Trouble {
     pub(super) since: Instant,
@@ -81,6 +83,10 @@ pub(super) struct State {
     ended: bool,
     /// The limit of the read that is under way.
     limit: u32,
+    /// Pages in a row that brought nothing at the shard's tip.
+    empty_pages: u32,
+    /// When the call that is under way was made.
+    asked_at: Instant,
     /// No read before this.
     read_at: Instant,
     /// No iterator is taken before this.
@@ -100,6 +106,8 @@ impl State {
             iterator: None,
             ended: false,
             limit: 0,
+            empty_pages: 0,
+            asked_at: now,
             read_at: now,
             iterator_at: now,
             record_memory: EXPECTED_RECORD,
@@ -118,6 +126,11 @@ impl State {
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble
+    }
+
+    /// When the next page can be asked for.
+    pub(super) fn due(&self) -> Instant {
+        self.read_at
     }
 
     /// How long the next read will be waited for.
@@ -150,12 +163,14 @@ impl State {
             }
             // GetShardIterator takes 5 calls a second of a shard, too.
             self.iterator_at = now + self.options.interval();
+            self.asked_at = now;
             return Step::TakeIterator(self.from.clone());
         };
         if now < self.read_at {
             return Step::Wait(self.read_at);
         }
         self.read_at = now + self.options.interval();
+        self.asked_at = now;
         let iterator = Arc::clone(iterator);
         self.limit = self.limit_for(demand);
         Step::Read { iterator, limit: self.limit }
@@ -180,9 +195,12 @@ impl State {
             self.from = ReadFrom::After(last);
         }
         // A full page means that there is more, also where the service always reports no lag.
-        let behind = answer.records >= self.limit || answer.millis_behind.is_some_and(|behind| behind > 0);
+        let is_full = answer.records >= self.limit || answer.bytes >= FULL_PAGE;
+        let behind = is_full || answer.millis_behind.is_some_and(|behind| behind > 0);
+        let is_idle = !behind && answer.records == 0;
+        self.empty_pages = if is_idle { self.empty_pages.saturating_add(1) } else { 0 };
         let pause = self.options.time_for(answer.bytes);
-        let pause = if behind { pause } else { pause.max(self.options.idle()) };
+        let pause = if behind { pause } else { pause.max(self.options.idle(self.empty_pages)) };
         self.read_at = self.read_at.max(now + pause);
         self.ended = answer.next_iterator.is_none();
         self.iterator = answer.next_iterator.map(Into::into);
@@ -191,7 +209,7 @@ impl State {
 
     /// Counts a failure and sets the time of the next attempt; `jitter` is in 0..1.
     pub(super) fn failed(&mut self, now: Instant, failure: Failure, jitter: f64) -> Trouble {
-        let trouble = self.trouble.get_or_insert(Trouble { since: now, failures: 0 });
+        let trouble = self.trouble.get_or_insert(Trouble { since: self.asked_at, failures: 0 });
         trouble.failures += 1;
         let trouble = *trouble;
         let first_pause = match failure {

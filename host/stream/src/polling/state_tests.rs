@@ -49,6 +49,45 @@ fn waits_for_the_reads_limit_while_behind_and_idles_at_the_tip() {
 }
 
 #[test]
+fn backs_off_while_nothing_comes_and_is_fast_again_with_the_first_record() {
+    let options = Options { idle_ms: 500, idle_max_ms: 3_000, ..Options::default() };
+    let (mut state, mut now) = reading(options);
+    let mut wait = |answer: Answer| {
+        state.answered(now, answer);
+        let Step::Wait(until) = state.step(now, WIDE) else { panic!("no pause") };
+        let waited = until - now;
+        now = until;
+        assert!(matches!(state.step(now, WIDE), Step::Read { .. }));
+        waited
+    };
+    let empty = || page(0, 0, Some(0));
+    let waits: Vec<_> = (0..5).map(|_| wait(empty())).collect();
+    assert_eq!(waits, [500, 1_000, 2_000, 3_000, 3_000].map(ms));
+    assert_eq!(wait(page(1, 10, Some(0))), ms(500));
+    assert_eq!([wait(empty()), wait(empty())], [500, 1_000].map(ms));
+    // Empty pages are nothing to rest at while the tip is ahead.
+    assert_eq!([wait(page(0, 0, Some(9))), wait(page(0, 0, Some(9))), wait(empty())], [200, 200, 500].map(ms));
+}
+
+#[test]
+fn a_page_that_ends_at_the_service_s_limit_is_full_where_no_lag_is_told() {
+    for (bytes, idles) in [(9 * MIB, false), (10 * MIB, false), (8 * MIB, true)] {
+        let slow = Options { idle_ms: 60_000, idle_max_ms: 60_000, ..Options::default() };
+        let (mut state, now) = reading(slow);
+        state.answered(now, page(30, bytes, None));
+        let Step::Wait(until) = state.step(now, WIDE) else { panic!("no pause") };
+        assert_eq!(until - now == ms(60_000), idles, "{bytes} bytes: {:?}", until - now);
+    }
+}
+
+#[test]
+fn trouble_begins_when_the_call_was_made_that_failed() {
+    let (mut state, now) = reading(Options::default());
+    let trouble = state.failed(now + ms(30_000), Failure::Unavailable, 0.5);
+    assert_eq!(trouble, Trouble { since: now, failures: 1 });
+}
+
+#[test]
 fn waits_until_the_service_can_give_as_many_bytes_again() {
     let (mut state, now) = reading(Options::default());
     state.answered(now + ms(150), page(100, 10 * MIB, Some(60_000)));

@@ -78,6 +78,11 @@ impl Layer {
         self.0.lock().unwrap().faults.entry(operation.into()).or_default().extend(faults);
     }
 
+    /// Nothing fails any more.
+    pub(crate) fn forget(&self) {
+        self.0.lock().unwrap().faults.clear();
+    }
+
     /// Answers ListShards in pages, with tokens, as the service does and the emulator does not.
     pub(crate) fn list_in_pages_of(&self, shards: usize) {
         self.0.lock().unwrap().shards_per_answer = Some(shards);

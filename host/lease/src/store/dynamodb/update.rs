@@ -58,8 +58,10 @@ pub(super) fn expression(known: &Lease, after: &Lease, guard: Guard) -> Expressi
     if let Some(throughput) = after.throughput.filter(|_| known.throughput != after.throughput) {
         differences.set(schema::THROUGHPUT, kilobytes(throughput));
     }
-    if let Some(at) = after.start_at.filter(|_| known.start_at != after.start_at) {
-        differences.set(schema::START_AT, n(at));
+    match after.start_at {
+        _ if known.start_at == after.start_at => {}
+        Some(at) => differences.set(schema::START_AT, n(at)),
+        None => differences.remove(schema::START_AT),
     }
     differences.children(known, after);
     differences.into_expression(known, guard)

@@ -32,6 +32,26 @@ const MISTAKES: &[Mistake] = &[
     ("no plugin", "application = \"app\"\n[processors.p]\nstream = \"in\"\n", 2, &["plugin"]),
     ("an output without a stream", "MINIMAL[processors.p.outputs.out]\n", 5, &["stream"]),
     ("no processors", "application = \"app\"\n", 0, &["no processor", "[processors.NAME]"]),
+    (
+        "an unknown key of the watchdog",
+        "MINIMAL[watchdog]\nstall = \"1m\"\n",
+        6,
+        &["stall", "stall-after", "lag-alarm"],
+    ),
+    (
+        "two tokens",
+        "MINIMAL[admin]\ntoken-file = \"t\"\ntoken-env = \"T\"\n",
+        7,
+        &["admin.token-env", "`token-file`", "one of them"],
+    ),
+    ("a token in no file", "MINIMAL[admin]\ntoken-file = \"\"\n", 6, &["admin.token-file", "no file"]),
+    ("a token in no variable", "MINIMAL[admin]\ntoken-env = \"\"\n", 6, &["admin.token-env", "empty"]),
+    (
+        "a longest wait that is shorter than the shortest",
+        "MINIMAL[streams.in]\nidle = \"3s\"\nidle-max = \"2s\"\n",
+        7,
+        &["streams.in.idle-max", "3s to 5m", "`idle`"],
+    ),
     // === types ===
     ("a number for a text", "application = 7\n", 1, &["application", "7", "string"]),
     ("a text for a number", "MINIMALbatch = { records = \"many\" }\n", 5, &["many", "whole number"]),

@@ -56,7 +56,13 @@ const NUMBERS: &[Number] = &[
     number("leases", "keep-completed", ["'0s'", "'1year'"], ["'1year 1s'", "'2years'"], "0s to 1year"),
     number("leases", "keep-garbage", ["'0s'", "'1year'"], ["'1year 1s'", "'2years'"], "0s to 1year"),
     number("leases", "max-per-worker", ["1", "1_000_000"], ["0", "1_000_001"], "1 to 1000000"),
+    number("watchdog", "stall-after", ["'1s'", "'24h'"], ["'999ms'", "'25h'"], "1s to 1day"),
+    number("watchdog", "lag-alarm", ["1", "100"], ["0", "101"], "1 to 100"),
     number("streams.in", "idle", ["'200ms'", "'5m'"], ["'199ms'", "'5m 1ms'"], "200ms to 5m"),
+    beside(
+        number("streams.in", "idle-max", ["'200ms'", "'5m'"], ["'199ms'", "'5m 1ms'"], "to 5m"),
+        ["idle = '200ms'", ""],
+    ),
     number("streams.in", "reads-per-second", ["1", "1000"], ["0", "1001"], "1 to 1000"),
     number("streams.in", "bytes-per-second", ["'16 KiB'", "'1 TiB'"], ["16383", "1099511627777"], "16 KiB to 1 TiB"),
     number("processors.p", "checkpoint-interval", ["'0s'", "'1h'"], ["", "'1h 1ms'"], "0s to 1h"),

@@ -1,0 +1,179 @@
+//! How many records may still be processed, where a run is to end after so many.
+//!
+//! A shard takes what its next batch may hold before it fills it, so that all shards together never hand over more; what
+//! a batch does not use, or does not get done, goes back to the others.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shardmill_record::BatchLimits;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// The records that all shards of a process may process. Cheap to clone; all clones are one. By default there is no limit.
+#[derive(Debug, Clone, Default)]
+pub struct Allowance {
+    limited: Option<Arc<Limited>>,
+}
+
+#[derive(Debug)]
+struct Limited {
+    free: Arc<Semaphore>,
+    total: u64,
+    spent: AtomicU64,
+    used_up: CancellationToken,
+}
+
+/// One shard's part of it.
+#[derive(Debug)]
+pub(crate) struct Share {
+    allowance: Allowance,
+    /// For the batch that is being filled or processed.
+    held: Option<OwnedSemaphorePermit>,
+}
+
+// === impl Allowance ===
+
+impl Allowance {
+    /// So many records, and no more. More than 2^61 count as that.
+    pub fn of(records: u64) -> Self {
+        let total = records.min(Semaphore::MAX_PERMITS as u64);
+        let limited = Limited {
+            free: Arc::new(Semaphore::new(usize::try_from(total).unwrap_or(Semaphore::MAX_PERMITS))),
+            total,
+            spent: AtomicU64::new(0),
+            used_up: CancellationToken::new(),
+        };
+        if total == 0 {
+            limited.used_up.cancel();
+        }
+        Self { limited: Some(Arc::new(limited)) }
+    }
+
+    /// Returns when so many records are processed. Never if there is no limit.
+    pub async fn used_up(&self) {
+        match &self.limited {
+            Some(limited) => limited.used_up.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub(crate) fn share(&self) -> Share {
+        Share { allowance: self.clone(), held: None }
+    }
+}
+
+// === impl Share ===
+
+impl Share {
+    /// Returns when a record may be handed over. Cancel-safe.
+    pub(crate) async fn available(&mut self) {
+        let Some(limited) = &self.allowance.limited else { return };
+        if self.held() == 0 {
+            let permit = Arc::clone(&limited.free).acquire_owned().await;
+            self.add(permit.expect("this semaphore is never closed"));
+        }
+    }
+
+    /// What a batch may hold: no more than the limits say, nor than is left.
+    pub(crate) fn limits(&mut self, limits: &BatchLimits) -> BatchLimits {
+        let Some(limited) = &self.allowance.limited else { return *limits };
+        let wanted = limits.records.saturating_sub(self.held()).min(limited.free.available_permits());
+        let more = u32::try_from(wanted).unwrap_or(u32::MAX);
+        // What others took at the same moment is not there any more.
+        if more > 0
+            && let Ok(permit) = Arc::clone(&limited.free).try_acquire_many_owned(more)
+        {
+            self.add(permit);
+        }
+        BatchLimits { records: limits.records.min(self.held()), ..*limits }
+    }
+
+    /// Gives back what is over so many records.
+    pub(crate) fn keep(&mut self, records: usize) {
+        if let Some(permit) = &mut self.held
+            && let Some(surplus) = permit.num_permits().checked_sub(records)
+        {
+            drop(permit.split(surplus));
+        }
+    }
+
+    /// So many records are processed. What is left of the batch goes back.
+    pub(crate) fn spend(&mut self, records: usize) {
+        let Some(limited) = self.allowance.limited.clone() else { return };
+        if let Some(permit) = &mut self.held
+            && let Some(spent) = permit.split(records.min(permit.num_permits()))
+        {
+            spent.forget();
+        }
+        self.held = None;
+        let before = limited.spent.fetch_add(records as u64, Ordering::SeqCst);
+        if before + records as u64 >= limited.total {
+            limited.used_up.cancel();
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    fn add(&mut self, permit: OwnedSemaphorePermit) {
+        match &mut self.held {
+            Some(held) => held.merge(permit),
+            None => self.held = Some(permit),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    const WIDE: BatchLimits = BatchLimits { records: 500, bytes: 1 << 20 };
+
+    #[test]
+    fn shards_never_hand_over_more_together_than_is_left() {
+        let allowance = Allowance::of(700);
+        let (mut one, mut other) = (allowance.share(), allowance.share());
+        assert_eq!((one.limits(&WIDE).records, other.limits(&WIDE).records), (500, 200));
+        // A batch that was not filled leaves the rest to the others.
+        one.keep(20);
+        assert_eq!(other.limits(&WIDE).records, 500);
+        one.spend(20);
+        other.spend(500);
+        assert_eq!(one.limits(&WIDE).records, 180);
+        assert!(allowance.used_up().now_or_never().is_none());
+        // What failed is to be processed, by whoever can.
+        one.spend(100);
+        assert_eq!(other.limits(&WIDE).records, 80);
+        assert!(one.available().now_or_never().is_none(), "nothing is left for this one");
+        other.spend(80);
+        assert!(allowance.used_up().now_or_never().is_some());
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_counted() {
+        let mut share = Allowance::default().share();
+        assert_eq!(share.limits(&WIDE), WIDE);
+        assert!(share.available().now_or_never().is_some());
+        share.keep(0);
+        share.spend(1_000_000);
+        assert_eq!(share.limits(&WIDE), WIDE);
+    }
+
+    #[tokio::test]
+    async fn what_goes_back_wakes_who_waits_for_it() {
+        let allowance = Allowance::of(1);
+        let (mut one, mut other) = (allowance.share(), allowance.share());
+        one.available().await;
+        let waiting = tokio::spawn(async move {
+            other.available().await;
+            other.limits(&WIDE).records
+        });
+        tokio::task::yield_now().await;
+        one.keep(0);
+        assert_eq!(waiting.await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,155 @@
+//! What an operator can tell a shard to do: pause, go on, begin again, begin somewhere else.
+//!
+//! An order is for the lease as this worker holds it: it goes with the lease, and the next worker knows nothing of it. What
+//! a rewind has written stays.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+
+use shardmill_lease::change::Restart;
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::shard_task::Leave;
+use crate::status::{ShardEntry, Status};
+
+/// Why an order was not carried out, where nobody is left to say more.
+const GONE: &str = "this worker let the shard go, or lost it, before that was done; ask the worker that has it now";
+
+/// The orders that one shard's task has to obey.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    orders: watch::Sender<Orders>,
+    rewind: Mutex<Option<RewindOrder>>,
+    restart: Notify,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Orders {
+    paused: bool,
+    rewind: bool,
+}
+
+/// Begin somewhere else.
+#[derive(Debug)]
+pub(crate) struct RewindOrder {
+    pub(crate) to: Restart,
+    answer: oneshot::Sender<Result<(), String>>,
+}
+
+// === impl RewindOrder ===
+
+impl RewindOrder {
+    /// Says what came of it.
+    pub(crate) fn answer(self, result: Result<(), String>) {
+        // Nobody may wait for it any more.
+        let _gone = self.answer.send(result);
+    }
+}
+
+// === impl Control ===
+
+impl Control {
+    /// Whether that changes anything.
+    fn set_paused(&self, paused: bool) -> bool {
+        self.orders.send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused)
+    }
+
+    fn set_rewind(&self, order: Option<RewindOrder>) -> Option<RewindOrder> {
+        let is_set = order.is_some();
+        let before = std::mem::replace(&mut *self.rewind.lock().unwrap_or_else(PoisonError::into_inner), order);
+        self.orders.send_modify(|orders| orders.rewind = is_set);
+        before
+    }
+
+    async fn until(&self, holds: impl FnMut(&Orders) -> bool) {
+        if self.orders.subscribe().wait_for(holds).await.is_err() {
+            // The sender is in `self`, so that this is never reached.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+// === impl ShardEntry ===
+
+impl ShardEntry {
+    /// Why the task has to leave its loop, if an operator wants something of it.
+    pub(crate) fn order(&self) -> Option<Leave> {
+        let orders = *self.live().control.orders.borrow();
+        match orders {
+            Orders { rewind: true, .. } => Some(Leave::Rewind),
+            Orders { paused: true, .. } => Some(Leave::Pause),
+            _ => None,
+        }
+    }
+
+    /// Returns when there is such an order.
+    pub(crate) async fn ordered(&self) -> Leave {
+        self.live().control.until(|orders| orders.paused || orders.rewind).await;
+        self.order().unwrap_or(Leave::Pause)
+    }
+
+    /// Returns when the shard is to begin somewhere else.
+    pub(crate) async fn rewinding(&self) {
+        self.live().control.until(|orders| orders.rewind).await;
+    }
+
+    /// Returns when the shard may go on.
+    pub(crate) async fn resumed(&self) {
+        self.live().control.until(|orders| !orders.paused).await;
+    }
+
+    /// Returns when a stopped shard is to begin again.
+    pub(crate) async fn restarted(&self) {
+        self.live().control.restart.notified().await;
+    }
+
+    /// Where the shard is to begin; the order is the caller's to carry out.
+    pub(crate) fn take_rewind(&self) -> Option<RewindOrder> {
+        self.live().control.set_rewind(None)
+    }
+}
+
+// === impl Status ===
+
+impl Status {
+    /// Lets a shard rest once the batch in hand is done: it reads nothing, its lease is kept. Until it is resumed, or this
+    /// worker lets the lease go. Whether that changes anything; `None` if this worker does not hold the lease.
+    pub fn pause(&self, consumer: &str, lease_key: &str) -> Option<bool> {
+        Some(self.live(consumer, lease_key)?.control.set_paused(true))
+    }
+
+    /// Lets a paused shard go on, from its last checkpoint. As [`pause`](Self::pause).
+    pub fn resume(&self, consumer: &str, lease_key: &str) -> Option<bool> {
+        Some(self.live(consumer, lease_key)?.control.set_paused(false))
+    }
+
+    /// Lets a stopped shard begin again, from its last checkpoint. `false` if it is not stopped, or not held here.
+    pub fn restart(&self, consumer: &str, lease_key: &str) -> bool {
+        match self.live(consumer, lease_key) {
+            // A task that is not waiting yet finds it when it does.
+            Some(live) if self.can_restart(consumer, lease_key) => {
+                live.control.restart.notify_one();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Lets a shard begin somewhere else; the batch in hand is given up. What it returns says whether the lease table took
+    /// it, and why not. `None` if this worker does not hold the lease.
+    pub fn rewind(
+        &self,
+        consumer: &str,
+        lease_key: &str,
+        to: Restart,
+    ) -> Option<impl Future<Output = Result<(), String>> + Send + use<>> {
+        let live = self.live(consumer, lease_key)?;
+        let (answer, answered) = oneshot::channel();
+        if let Some(before) = live.control.set_rewind(Some(RewindOrder { to, answer })) {
+            before.answer(Err("another rewind took its place before it was done".to_owned()));
+        }
+        // Not kept alive here: when the lease goes, the order goes, and that is the answer.
+        drop(live);
+        Some(async move { answered.await.unwrap_or_else(|_gone| Err(GONE.to_owned())) })
+    }
+}

@@ -1,0 +1,155 @@
+//! Watches the shards of a consumer: names those that have work and make no progress, with the reason, and warns before
+//! records fall out of their stream's retention.
+//!
+//! `judge` decides from what is known of one shard at one moment, `lag` when to warn, `parents` which shards cannot begin;
+//! here that is told: once in the log when it begins and when it ends, in the metrics, and in the status.
+
+mod judge;
+mod lag;
+mod parents;
+mod reason;
+mod telling;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use shardmill_lease::{Handle, LeaseKey};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+
+use self::judge::{Patient, judge};
+use self::parents::Parents;
+pub(crate) use self::reason::Reason;
+use self::telling::{Found, Lags, Stalls};
+use crate::consumer::Parts;
+use crate::shard_run::Shared;
+use crate::shard_source::{Streams, now_ms};
+use crate::status::ShardStatus;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often a stream is asked how long it keeps records: DescribeStreamSummary takes 20 calls a second of an account.
+const ASK_EVERY: Duration = Duration::from_secs(300);
+
+/// When to tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// A shard with work that has made no progress for so long is stalled.
+    pub stall_after: Duration,
+    /// A lag of so many hundredths of the retention is an alarm, 1 to 100.
+    pub lag_alarm: u32,
+}
+
+/// A shard that makes no progress.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stall {
+    pub(crate) reason: Reason,
+    /// Since when the reason holds.
+    pub(crate) since: Instant,
+    /// When the shard made progress last.
+    pub(crate) moved: Instant,
+}
+
+/// Watches one consumer.
+pub(crate) struct Watchdog {
+    parts: Arc<Parts>,
+    shared: Arc<Shared>,
+    handle: Handle,
+    parents: Parents,
+    stalls: Stalls,
+    lags: Lags,
+}
+
+// === impl Options ===
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { stall_after: Duration::from_secs(60), lag_alarm: 80 }
+    }
+}
+
+/// Asks the consumer's streams now and then how long they keep records.
+pub(crate) async fn keep_retention(streams: Streams) {
+    loop {
+        // Workers that started together must not ask together.
+        let pause = ASK_EVERY.mul_f64(0.75 + rand::rng().random::<f64>() / 2.0);
+        sleep(pause).await;
+        for stream in streams.0.iter() {
+            stream.look_at_retention().await;
+        }
+    }
+}
+
+// === impl Watchdog ===
+
+impl Watchdog {
+    pub(crate) fn new(parts: Arc<Parts>, shared: Arc<Shared>, handle: Handle) -> Self {
+        let processor = || Arc::clone(&parts.options().processor);
+        let stalls = Stalls::new(processor(), parts.metrics.clone());
+        let lags = Lags::new(processor(), parts.metrics.clone(), parts.watchdog.lag_alarm);
+        Self { parts, shared, handle, parents: Parents::default(), stalls, lags }
+    }
+
+    /// Looks for as long as it is let.
+    pub(crate) async fn run(mut self) {
+        let mut looks = interval(LOOK_EVERY);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            self.look(Instant::now(), now_ms());
+        }
+    }
+
+    fn look(&mut self, now: Instant, now_ms: u64) {
+        let processor = Arc::clone(&self.parts.options().processor);
+        let status = self.parts.status.clone();
+        let shards = status.snapshot().remove(processor.as_ref()).unwrap_or_default().shards;
+        for live in shards.keys().filter_map(|key| status.live(&processor, key)) {
+            live.show_lag(now);
+        }
+        let stalls = self.standing(now, &shards);
+        let stalls = stalls.into_iter().filter_map(|(key, stall)| {
+            let names = self.names(&key, &shards)?;
+            Some((key, names, stall))
+        });
+        let stalls = stalls.collect();
+        let stalled = self.stalls.tell(now, now_ms, stalls);
+        let streams = &self.shared.streams;
+        let retention = |key: &str| Some(streams.of(&LeaseKey::parse(key).ok()?)?.0.retention_hours());
+        let Found { alarms, used } = self.lags.tell(&shards, retention);
+        status.set_watched(&processor, stalled, alarms, &used);
+    }
+
+    /// Everything that stands still, by lease.
+    fn standing(&mut self, now: Instant, shards: &BTreeMap<String, ShardStatus>) -> BTreeMap<String, Stall> {
+        let (processor, stall_after) = (&self.parts.options().processor, self.parts.watchdog.stall_after);
+        let mut stalls = BTreeMap::new();
+        for (key, shard) in shards {
+            let Some(live) = self.parts.status.live(processor, key) else { continue };
+            let checkpoint_fails = LeaseKey::parse(key).ok().and_then(|key| self.shared.trouble.failing(&key));
+            let patient = Patient { state: &shard.state, vitals: &live.vitals(now), checkpoint_fails };
+            stalls.extend(judge(now, stall_after, &patient).map(|stall| (key.clone(), stall)));
+        }
+        let view = self.handle.view();
+        if view.leads {
+            let waiting = self.parents.look(now, stall_after, &view.leases);
+            stalls.extend(waiting.into_iter().map(|(key, stall)| (key.to_string(), stall)));
+        } else {
+            self.parents = Parents::default();
+        }
+        stalls
+    }
+
+    /// The stream and the shard of a lease: also of one that nobody has.
+    fn names(&self, key: &str, shards: &BTreeMap<String, ShardStatus>) -> Option<[String; 2]> {
+        if let Some(shard) = shards.get(key) {
+            return Some([shard.stream.clone(), shard.shard.clone()]);
+        }
+        let key = LeaseKey::parse(key).ok()?;
+        let (stream, _) = self.shared.streams.of(&key)?;
+        Some([stream.name().to_string(), key.shard_id().ok()?.to_string()])
+    }
+}
+
+#[cfg(test)]
+mod tests;
