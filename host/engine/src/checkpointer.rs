@@ -16,7 +16,9 @@ use crate::{Backoff, Invariant, Metrics};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 
-const HURRIED: Duration = Duration::from_millis(300);
+/// The same while somebody waits for the checkpoint. A store that throttles is not to be asked by all shards all the time
+/// then either.
+const HURRIED: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
 
 /// When checkpoints are written.
 #[derive(Debug, Clone, Copy)]
@@ -42,8 +44,6 @@ pub(crate) struct Checkpointer {
     /// Set while somebody waits for the newest position to be written.
     hurry: watch::Sender<bool>,
     task: JoinHandle<()>,
-    key: LeaseKey,
-    trouble: Arc<Trouble<LeaseKey>>,
 }
 
 struct Writer {
@@ -52,9 +52,22 @@ struct Writer {
     newest: watch::Receiver<Newest>,
     written: watch::Sender<Option<Position>>,
     hurry: watch::Receiver<bool>,
-    trouble: Arc<Trouble<LeaseKey>>,
+    trouble: OwnTrouble,
     metrics: Metrics,
     labels: ConsumerLabels,
+}
+
+/// The shard's part in the trouble of all: it ends with the writer, whose last attempt may still fail when nobody waits
+/// for it any more.
+struct OwnTrouble {
+    of_all: Arc<Trouble<LeaseKey>>,
+    key: LeaseKey,
+}
+
+impl Drop for OwnTrouble {
+    fn drop(&mut self) {
+        self.of_all.works(&self.key);
+    }
 }
 
 // === impl Checkpointer ===
@@ -68,7 +81,7 @@ impl Checkpointer {
         metrics: Metrics,
         labels: ConsumerLabels,
     ) -> Self {
-        let key = lease.lease().key.clone();
+        let trouble = OwnTrouble { of_all: trouble, key: lease.lease().key.clone() };
         let (newest, newest_receiver) = watch::channel(Newest::default());
         let (written_sender, written) = watch::channel(None);
         let (hurry, hurry_receiver) = watch::channel(false);
@@ -78,11 +91,11 @@ impl Checkpointer {
             newest: newest_receiver,
             written: written_sender,
             hurry: hurry_receiver,
-            trouble: Arc::clone(&trouble),
+            trouble,
             metrics,
             labels,
         };
-        Self { newest, written, hurry, task: tokio::spawn(writer.run()), key, trouble }
+        Self { newest, written, hurry, task: tokio::spawn(writer.run()) }
     }
 
     /// Takes a position to checkpoint, if it has moved, and counts the records that are done since.
@@ -108,10 +121,18 @@ impl Checkpointer {
     }
 }
 
+impl Checkpointer {
+    /// Ends it, with whatever it has not written. Nothing of it comes after this.
+    pub(crate) async fn end(mut self) {
+        self.task.abort();
+        // It was cancelled, or had ended.
+        let _cancelled = (&mut self.task).await;
+    }
+}
+
 impl Drop for Checkpointer {
     fn drop(&mut self) {
         self.task.abort();
-        self.trouble.works(&self.key);
     }
 }
 
@@ -121,41 +142,48 @@ impl Writer {
     async fn run(mut self) {
         let mut failures = 0u32;
         let mut failing: Option<Instant> = None;
+        let mut refuses = false;
         let key = self.lease.lease().key.clone();
         loop {
             let Some((position, records)) = self.next_position().await else { return };
             match self.lease.checkpoint(Checkpoint::Position(position.clone())).await {
                 Ok(()) => {
                     failures = 0;
-                    if failing.take().is_some() && self.trouble.works(&key) == Tell::Over {
-                        tracing::info!(processor = self.labels.processor, "checkpoints are written again");
-                    }
+                    refuses = false;
+                    self.show_works(&mut failing);
                     self.metrics.checkpoints.get_or_create(&self.labels).inc();
                     self.written.send_replace(Some(position));
                     self.until_due(records).await;
                 }
                 Err(shardmill_lease::Error::Lost(_)) => return,
                 Err(shardmill_lease::Error::Refused(refused)) => {
+                    failures = 0;
+                    self.show_works(&mut failing);
                     // Somebody has moved the row by hand: what it says is kept.
-                    tracing::warn!(
-                        shard = %self.lease.lease().key, %position, %refused,
-                        "the lease table does not take a checkpoint, and keeps its own"
-                    );
+                    if !std::mem::replace(&mut refuses, true) {
+                        tracing::warn!(
+                            processor = self.labels.processor, shard = %key, %position, %refused,
+                            "the lease table does not take the shard's checkpoints, and keeps its own, until they are beyond it"
+                        );
+                    }
                     self.written.send_replace(Some(position));
+                    self.until_due(records).await;
                 }
                 Err(error) => {
                     failures += 1;
                     let lasted = failing.get_or_insert_with(Instant::now).elapsed();
-                    if let Tell::Lasts { failing } = self.trouble.fails_because(&key, lasted, with_causes(&error)) {
+                    if let Tell::Lasts { failing } =
+                        self.trouble.of_all.fails_because(&key, lasted, with_causes(&error))
+                    {
                         tracing::warn!(
                             processor = self.labels.processor, shard = %key, shards = failing, %position, error = with_causes(&error),
                             "checkpoints cannot be written; trying on, records after the last ones would be repeated by a successor"
                         );
                     }
-                    let delay = BACKOFF.delay(failures, rand::rng().random());
-                    // Who is in a hurry waits as well, but not for long.
-                    tokio::time::sleep(delay.min(HURRIED)).await;
-                    self.pause(delay.saturating_sub(HURRIED)).await;
+                    let random = rand::rng().random();
+                    let hurried = HURRIED.delay(failures, random);
+                    tokio::time::sleep(hurried).await;
+                    self.pause(BACKOFF.delay(failures, random).saturating_sub(hurried)).await;
                 }
             }
         }
@@ -181,6 +209,13 @@ impl Writer {
             }
         };
         let _elapsed_or_early = tokio::time::timeout(self.cadence.interval, early).await;
+    }
+
+    fn show_works(&self, failing: &mut Option<Instant>) {
+        let OwnTrouble { of_all, key } = &self.trouble;
+        if failing.take().is_some() && of_all.works(key) == Tell::Over {
+            tracing::info!(processor = self.labels.processor, "checkpoints are written again");
+        }
     }
 
     /// Waits, unless somebody is in a hurry.

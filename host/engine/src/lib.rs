@@ -43,8 +43,8 @@ pub use invariant::Invariant;
 pub use metrics::Metrics;
 pub use options::{BatchOptions, Delivery, Options};
 pub use policy::{
-    Applied, BatchProgress, CheckpointBy, Decision, FailurePolicy, GivenUp, InvalidTolerance, Scope, Then, Tolerance,
-    Why,
+    Applied, BatchProgress, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Scope, Then,
+    Tolerance, Why,
 };
 pub use retry::Backoff;
 pub use shard_task::{Ended, ShardTask};

@@ -83,7 +83,8 @@ impl ShardTask {
         let Some(order) = self.status.take_rewind() else { return Ended::Restart };
         let Self { options, shard, lease, checkpointer, feed, abort, .. } = self;
         // From here on nothing may write how far the shard was.
-        drop((checkpointer, feed));
+        checkpointer.end().await;
+        drop(feed);
         if options.start.shards.contains_key(&shard) {
             order.answer(Err(format!(
                 "the configuration has a start for shard {shard} of its own, which would count again at the next start: take it out of `start-shards` first"

@@ -1,5 +1,5 @@
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use shardmill_record::Checkpoint;
@@ -7,9 +7,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::bell::Bell;
 use crate::change::{Change, Restart};
+
 use crate::fence::{Fence, Lost};
 use crate::writer::{Error, Writer};
-use crate::{Lease, NewLease};
+use crate::{Lease, Moment, NewLease};
 
 /// Before a child's lease that could not be created is tried again.
 const CREATE_BACKOFF: Duration = Duration::from_millis(500);
@@ -21,6 +22,8 @@ const CREATE_BACKOFF: Duration = Duration::from_millis(500);
 pub struct HeldLease {
     writer: Arc<Writer>,
     draining: CancellationToken,
+    /// Until when a hand-off waits.
+    hand_off_by: Arc<OnceLock<Moment>>,
     bell: Arc<Bell>,
     /// Tells the coordinator that the user is done. Dropped last.
     _gone: DropGuard,
@@ -32,10 +35,11 @@ impl HeldLease {
     pub(crate) fn new(
         writer: Arc<Writer>,
         draining: CancellationToken,
+        hand_off_by: Arc<OnceLock<Moment>>,
         bell: Arc<Bell>,
         gone: CancellationToken,
     ) -> Self {
-        Self { writer, draining, bell, _gone: gone.drop_guard() }
+        Self { writer, draining, hand_off_by, bell, _gone: gone.drop_guard() }
     }
 
     /// The lease as last written.
@@ -56,6 +60,13 @@ impl HeldLease {
     /// Whether the lease is to be let go.
     pub fn is_draining(&self) -> bool {
         self.draining.is_cancelled()
+    }
+
+    /// How much time there is before another worker takes the lease without asking, at most `longest`. What a hand-off has
+    /// taken before this worker has seen it is not known to the millisecond.
+    pub fn time_left(&self, longest: Duration) -> Duration {
+        let now = self.writer.surroundings().clock.now();
+        self.hand_off_by.get().map_or(longest, |by| longest.min(by.saturating_since(now)))
     }
 
     /// Moves the checkpoint to a position: everything up to and including it is done.

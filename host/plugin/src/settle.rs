@@ -140,6 +140,14 @@ pub enum InvalidOutcome {
     /// A checkpoint that is no position.
     #[error("checkpoint: {0}")]
     Checkpoint(InvalidSequenceNumber),
+    /// A checkpoint that is no position of what the guest has seen.
+    #[error("checkpoint: {position} is behind {}", .last.as_ref().map_or("everything, as no record was handed over yet".to_owned(), |last| format!("the last record that was handed over, at {last}")))]
+    CheckpointBeyond {
+        /// What it was to be.
+        position: Position,
+        /// The last record that was handed over.
+        last: Option<Position>,
+    },
     /// A column whose length does not go with the number of outputs.
     #[error("the column `{column}` has {entries} entries, and {expected} belong to {outputs} outputs")]
     ColumnLength {

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use shardmill_plugin::{Cause, Output, Settled, Verdict};
 
-use super::Parts;
+use super::{Outputs, Parts};
 
 /// The records of one batch and the outputs that they have caused so far.
-///
-/// Outputs are kept until the batch is over and then go out in the order of the records that caused them: a record
-/// that succeeds at its second attempt does not lose its place to a later one of its key.
 #[derive(Debug)]
 pub struct BatchProgress {
     records: Vec<RecordProgress>,
     parts: Parts,
-    outputs: Vec<Collected>,
+    outputs: Outputs,
+    /// How many records at the front are accounted for.
+    front: usize,
     attempts_allowed: u32,
     bisect: bool,
 }
@@ -43,6 +42,8 @@ pub enum Why {
     Final,
     /// It is too old.
     Age,
+    /// The shard is left, and records are handed over at most once.
+    Left,
 }
 
 #[derive(Debug, Clone)]
@@ -66,11 +67,19 @@ enum Standing {
     Passed(Why),
 }
 
+/// Records at a batch's front that are dealt with, behind those of the fronts before.
 #[derive(Debug)]
-struct Collected {
-    /// The record that the output must wait for; the batch's length for outputs of the batch as a whole.
-    after: usize,
-    output: Output,
+pub struct Front {
+    /// How many records of the batch are dealt with up to here.
+    pub through: usize,
+    /// How many of this front are done.
+    pub done: usize,
+    /// How many of this front are skipped.
+    pub skipped: usize,
+    /// How many there are in all: the others are given up and passed over.
+    pub records: usize,
+    /// What they have caused, in order.
+    pub outputs: Vec<Output>,
 }
 
 /// What one attempt changed.
@@ -99,6 +108,7 @@ impl Why {
             Self::Attempts => "attempts",
             Self::Final => "final",
             Self::Age => "age",
+            Self::Left => "left",
         }
     }
 }
@@ -113,7 +123,8 @@ impl BatchProgress {
         Self {
             records: vec![record; records],
             parts: Parts::new(records),
-            outputs: Vec::new(),
+            outputs: Outputs::default(),
+            front: 0,
             attempts_allowed: attempts_allowed.max(1),
             bisect,
         }
@@ -164,12 +175,15 @@ impl BatchProgress {
                 }
             }
         }
+        let is_done = |index: &&usize| matches!(self.records[**index].standing, Standing::Done | Standing::Skipped);
+        // Where it deals with none, an output of the call goes the way of all of them.
+        let first = handed.iter().find(is_done).or(handed.first()).copied().unwrap_or_default();
+        let last = handed.iter().rfind(is_done).or(handed.last()).copied().unwrap_or_default();
         for output in settled.outputs {
-            let after = match output.cause {
-                Cause::Record(index) => handed[index as usize],
-                Cause::Batch | Cause::Hook(_) => self.records.len(),
-            };
-            self.outputs.push(Collected { after, output });
+            match output.cause {
+                Cause::Record(index) => self.outputs.of_record(handed[index as usize], output),
+                Cause::Batch | Cause::Hook(_) => self.outputs.of_call([first, last], output),
+            }
         }
         self.retain_in_hand();
         applied
@@ -247,23 +261,16 @@ impl BatchProgress {
         self.records.iter().take_while(settled).count()
     }
 
-    /// How many records at the front are done, and how many skipped.
-    pub fn settled_counts(&self) -> (usize, usize) {
-        let prefix = &self.records[..self.settled_prefix()];
-        let count = |standing| prefix.iter().filter(|record| record.standing == standing).count();
-        (count(Standing::Done), count(Standing::Skipped))
-    }
-
     /// How many records are given up, whether or not they are passed over.
     pub fn given_up_count(&self) -> usize {
         let given_up = |record: &&RecordProgress| matches!(record.standing, Standing::GivenUp(_) | Standing::Passed(_));
         self.records.iter().filter(given_up).count()
     }
 
-    /// The records that are given up, in order, whether or not they are passed over.
+    /// The records that are given up and not passed over, in order.
     pub fn given_up(&self) -> impl Iterator<Item = GivenUp> {
         self.records.iter().enumerate().filter_map(|(index, record)| match record.standing {
-            Standing::GivenUp(why) | Standing::Passed(why) => {
+            Standing::GivenUp(why) => {
                 let reason = record.reason.as_deref().unwrap_or_default().to_owned();
                 Some(GivenUp { index, reason, attempts: record.attempts, why })
             }
@@ -271,14 +278,37 @@ impl BatchProgress {
         })
     }
 
-    /// The outputs of the settled prefix, in the order of their causes; those of the batch as a whole come last, and
-    /// only when every record is settled. The others are dropped: their records will be processed again.
-    pub fn into_outputs(self) -> Vec<Output> {
-        let prefix = self.settled_prefix();
-        let whole = prefix == self.records.len();
-        let mut outputs = self.outputs;
-        outputs.retain(|collected| collected.after < prefix || whole);
-        outputs.sort_by_key(|collected| collected.after);
-        outputs.into_iter().map(|collected| collected.output).collect()
+    /// Gives up what is not dealt with, because nobody will try it again.
+    pub fn give_up_rest(&mut self, reason: &str) {
+        let reason: Arc<str> = reason.into();
+        for record in self.records.iter_mut().filter(|record| record.standing == Standing::Pending) {
+            record.reason = Some(match &record.reason {
+                Some(last) => format!("{reason}; it had failed: {last}").into(),
+                None => Arc::clone(&reason),
+            });
+            record.standing = Standing::GivenUp(Why::Left);
+        }
+        self.parts.retain(|_| false);
+    }
+
+    /// Bytes of the outputs that wait.
+    pub fn waiting_bytes(&self) -> usize {
+        self.outputs.bytes()
+    }
+
+    /// How many outputs wait.
+    pub fn waiting_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// The records that are dealt with at the front, behind those that it gave before. `leaving`: whether what is behind
+    /// them is handed over in another batch, if at all.
+    pub fn take_front(&mut self, leaving: bool) -> Front {
+        let through = self.settled_prefix();
+        let records = &self.records[self.front..through];
+        let count = |standing| records.iter().filter(|record| record.standing == standing).count();
+        let (done, skipped, records) = (count(Standing::Done), count(Standing::Skipped), records.len());
+        self.front = through;
+        Front { through, done, skipped, records, outputs: self.outputs.take(through, leaving) }
     }
 }

@@ -38,8 +38,8 @@ pub enum Then {
     StopProcess,
 }
 
-/// How much stops when the failure policy stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How much stops when the failure policy stops; what stops more is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// The shard.
     Shard,

@@ -17,8 +17,12 @@ fn output(name: &str, cause: Cause) -> Output {
     Output { name: name.into(), record, cause }
 }
 
-fn names(progress: BatchProgress) -> Vec<String> {
-    progress.into_outputs().iter().map(|output| output.name.to_string()).collect()
+fn names(mut progress: BatchProgress) -> Vec<String> {
+    taken(&mut progress, true)
+}
+
+fn taken(progress: &mut BatchProgress, leaving: bool) -> Vec<String> {
+    progress.take_front(leaving).outputs.iter().map(|output| output.name.to_string()).collect()
 }
 
 fn settled(verdicts: Vec<Verdict>, outputs: Vec<Output>) -> Settled {
@@ -64,14 +68,86 @@ fn what_stands_behind_a_record_that_is_given_up_is_sent_if_that_is_passed_over()
         assert_eq!(given_up, [GivenUp { index: 1, reason: "no".into(), attempts: 1, why: Why::Attempts }]);
         if passed {
             progress.pass_given_up();
-            assert_eq!((progress.settled_prefix(), progress.settled_counts()), (3, (2, 0)));
-            assert_eq!(progress.given_up().collect::<Vec<_>>(), given_up);
-            assert_eq!(names(progress), ["first", "third", "batch"]);
+            assert_eq!(progress.given_up().count(), 0);
+            assert_eq!(progress.given_up_count(), 1);
+            let Front { through, done, skipped, records, outputs } = progress.take_front(true);
+            assert_eq!((through, done, skipped, records), (3, 2, 0, 3));
+            assert_eq!(outputs.iter().map(|output| &*output.name).collect::<Vec<_>>(), ["first", "third", "batch"]);
         } else {
             assert_eq!(progress.settled_prefix(), 1);
-            assert_eq!(names(progress), ["first"]);
+            // The third comes again, with an output of its batch; the first does not, and it has caused this one.
+            assert_eq!(names(progress), ["first", "batch"]);
         }
     }
+}
+
+#[test]
+fn an_output_of_a_call_goes_with_the_records_that_were_done_in_it() {
+    // The whole fails, so 0 and 1 come alone, then 2, of which nothing comes, then 3.
+    let progress = |rest: bool| {
+        let mut progress = BatchProgress::new(4, 1, true);
+        progress.spoil("crash", true, None);
+        progress.apply(settled(vec![Verdict::Done; 2], vec![output("of 0 and 1", Cause::Batch)]));
+        if rest {
+            assert_eq!(progress.next_part(), [2]);
+            progress.spoil("crash", true, None);
+            assert_eq!(progress.next_part(), [3]);
+            let outputs = vec![output("of 3", Cause::Batch), output("3", Cause::Record(0))];
+            progress.apply(settled(vec![Verdict::Done], outputs));
+        }
+        progress
+    };
+    assert_eq!(names(progress(false)), ["of 0 and 1"], "they do not come again, and the others do");
+    assert_eq!(names(progress(true)), ["of 0 and 1"], "2 is given up, and 3 stands behind it");
+    let mut passed = progress(true);
+    passed.pass_given_up();
+    assert_eq!(names(passed), ["of 0 and 1", "3", "of 3"]);
+    // None is done of a call: it has caused nothing that would be missing.
+    let mut none = BatchProgress::new(1, 2, true);
+    none.apply(settled(vec![failed()], vec![output("alarm", Cause::Batch)]));
+    assert_eq!(names(none), [""; 0]);
+}
+
+#[test]
+fn a_front_that_was_taken_does_not_come_again() {
+    let mut progress = BatchProgress::new(6, 1, true);
+    progress.spoil("crash", true, None);
+    progress.apply(done(&[0, 1, 2]));
+    assert_eq!((progress.waiting_outputs(), progress.waiting_bytes()), (3, 3));
+    let front = progress.take_front(false);
+    assert_eq!((front.through, front.done, front.records, front.outputs.len()), (3, 3, 3, 3));
+    assert_eq!((progress.waiting_outputs(), progress.waiting_bytes()), (0, 0));
+    let front = progress.take_front(false);
+    assert_eq!((front.through, front.records, front.outputs.len()), (3, 0, 0));
+    assert_eq!(progress.next_part(), [3]);
+    progress.spoil("crash", true, None);
+    progress.apply(done(&[4, 5]));
+    assert_eq!(progress.take_front(false).records, 0, "3 is given up, and nobody has dealt with that");
+    progress.pass_given_up();
+    let front = progress.take_front(true);
+    assert_eq!((front.through, front.done, front.records, front.outputs.len()), (6, 2, 3, 2));
+}
+
+#[test]
+fn an_output_of_several_records_waits_for_all_of_them_while_the_batch_goes_on() {
+    let mut progress = BatchProgress::new(3, 2, false);
+    let outputs = vec![output("first", Cause::Record(0)), output("call", Cause::Batch)];
+    progress.apply(settled(vec![Verdict::Done, failed(), Verdict::Done], outputs));
+    assert_eq!(taken(&mut progress, false), ["first"]);
+    progress.apply(done(&[1]));
+    assert_eq!(taken(&mut progress, true), ["1", "call"]);
+}
+
+#[test]
+fn what_is_left_for_good_is_given_up() {
+    let mut progress = BatchProgress::new(4, 3, true);
+    progress.apply(settled(vec![Verdict::Done, failed(), Verdict::Unacknowledged, Verdict::Done], vec![]));
+    progress.give_up_rest("it was left");
+    assert!(progress.next_part().is_empty());
+    let given_up: Vec<GivenUp> = progress.given_up().collect();
+    assert_eq!(given_up.iter().map(|given_up| given_up.index).collect::<Vec<_>>(), [1, 2]);
+    assert!(given_up.iter().all(|given_up| given_up.why == Why::Left && given_up.attempts == 1));
+    assert!(given_up[0].reason.contains("it was left") && given_up[0].reason.ends_with("no"), "{given_up:?}");
 }
 
 #[test]

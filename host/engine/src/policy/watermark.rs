@@ -23,6 +23,8 @@ pub(crate) struct Watermark {
     done: Option<Position>,
     /// The last record of those that are done; what was left out on purpose may stand behind it.
     last_record: Option<Position>,
+    /// The last record that the guest has seen.
+    handed_over: Option<Position>,
     allowed: Option<Position>,
 }
 
@@ -31,7 +33,18 @@ pub(crate) struct Watermark {
 impl Watermark {
     /// For a shard that goes on after this checkpoint.
     pub(crate) fn new(by: CheckpointBy, checkpoint: Option<Position>) -> Self {
-        Self { by, checkpoint, done: None, last_record: None, allowed: None }
+        Self { by, handed_over: checkpoint.clone(), checkpoint, done: None, last_record: None, allowed: None }
+    }
+
+    /// The guest sees the records up to here.
+    pub(crate) fn hand_over(&mut self, last: Position) {
+        raise(&mut self.handed_over, last);
+    }
+
+    /// The last record that the guest has seen, or the checkpoint that it goes on from: it cannot mean any position
+    /// behind that.
+    pub(crate) fn handed_over(&self) -> Option<&Position> {
+        self.handed_over.as_ref()
     }
 
     /// Everything up to `position` is done; the last record of it is at `last_record`, unless all of it was left out on
@@ -44,9 +57,9 @@ impl Watermark {
         self.advance()
     }
 
-    /// The guest lets the checkpoint go up to here. The checkpoint to write, if it moves.
+    /// The guest lets the checkpoint go up to here, whatever it said before. The checkpoint to write, if it moves.
     pub(crate) fn allow(&mut self, position: Position) -> Option<Position> {
-        raise(&mut self.allowed, position);
+        self.allowed = Some(position);
         self.advance()
     }
 
@@ -95,10 +108,22 @@ mod tests {
         assert_eq!(watermark.allow(at(5)), None, "behind the checkpoint that there is");
         assert_eq!(watermark.allow(at(15)), Some(at(15)));
         assert_eq!(watermark.held_back(), Some((Some(&at(15)), &at(20))));
-        assert_eq!(watermark.allow(at(12)), None, "it does not go back");
+        assert_eq!(watermark.allow(at(12)), None, "what is written does not go back");
+        assert_eq!(watermark.held_back(), Some((Some(&at(12)), &at(20))), "and what is said last holds");
         assert_eq!(watermark.allow(at(100)), Some(at(20)), "and not beyond what is done");
         assert_eq!(watermark.held_back(), None);
         assert_eq!(watermark.reach(at(30), Some(at(30))), Some(at(30)));
+    }
+
+    #[test]
+    fn a_guest_knows_no_position_behind_what_it_has_seen() {
+        let mut watermark = Watermark::new(CheckpointBy::Guest, None);
+        assert_eq!(watermark.handed_over(), None);
+        watermark.hand_over(at(20));
+        watermark.hand_over(at(10));
+        assert_eq!(watermark.handed_over(), Some(&at(20)));
+        let watermark = Watermark::new(CheckpointBy::Guest, Some(at(7)));
+        assert_eq!(watermark.handed_over(), Some(&at(7)));
     }
 
     #[test]
@@ -126,7 +151,7 @@ mod tests {
                     done = done.max(number);
                     watermark.reach(at(number), Some(at(number)))
                 } else {
-                    allowed = allowed.max(number);
+                    allowed = number;
                     watermark.allow(at(number))
                 };
                 let bound = if by_guest { done.min(allowed) } else { done };

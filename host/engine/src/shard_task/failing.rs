@@ -12,13 +12,22 @@ use super::processing::{Attempt, Trials};
 use super::{Leave, ShardTask};
 use crate::live::Activity;
 use crate::status::ShardState;
-use crate::{Applied, BatchProgress, DeadLetter, DeadLetterError, Decision, GivenUp, Hook, Scope, Then};
+use crate::{
+    Applied, Backoff, BatchProgress, DeadLetter, DeadLetterError, Decision, Delivery, GivenUp, Hook, Scope, SendError,
+    Then,
+};
 
 /// How often the log says of a shard that records are skipped, and that batches are split.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Of so many calls that the host could not make, the log tells of one.
 const UNMADE_TOLD_EVERY: u32 = 20;
+
+/// Between calls that the host cannot make: no configuration of attempts is about them.
+const UNMADE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
+
+/// A guest that wishes to wait for longer is called again then: it may have meant something else.
+const LONGEST_WISH: Duration = Duration::from_secs(3600);
 
 // === impl ShardTask ===
 
@@ -57,14 +66,15 @@ impl ShardTask {
             Duration::ZERO
         } else if failures > 0 {
             self.show_retrying(came, trials, &reason);
-            self.options.backoff.delay(failures, rand::rng().random())
+            let backoff = if came.unmade { UNMADE_BACKOFF } else { self.options.backoff };
+            backoff.delay(failures, rand::rng().random())
         } else {
             Duration::ZERO
         };
         self.status.set_state(ShardState::Retrying { reason, attempts: trials.failed });
         // What the guest wishes is about records that come again.
         let wish = came.after.filter(|_| came.applied.split || failures > 0);
-        let wait = wish.map_or(backoff, |wish| wish.max(backoff));
+        let wait = wish.map_or(backoff, |wish| wish.min(LONGEST_WISH).max(backoff));
         let fence = self.lease.fence();
         let waited = async {
             if wait.is_zero() {
@@ -80,8 +90,20 @@ impl ShardTask {
             _ = fence.lost() => Some(Leave::Lost),
             _ = self.abort.cancelled() => Some(Leave::Abort),
             _ = self.lease.draining() => Some(Leave::Drain),
-            leave = self.status.ordered() => Some(leave),
+            leave = self.ordered() => Some(leave),
             () = waited => None,
+        }
+    }
+
+    /// Returns when an operator's order ends the wait. What is handed over at most once is not left for a pause: nobody
+    /// would come back to it.
+    async fn ordered(&self) -> Leave {
+        match self.options.delivery {
+            Delivery::AtLeastOnce => self.status.ordered().await,
+            Delivery::AtMostOnce => {
+                self.status.rewinding().await;
+                Leave::Rewind
+            }
         }
     }
 
@@ -129,6 +151,8 @@ impl ShardTask {
             _ = fence.lost() => return Err(Leave::Lost),
             _ = self.abort.cancelled() => return Err(Leave::Abort),
             () = self.status.rewinding() => return Err(Leave::Rewind),
+            // Whoever goes on with the shard stores them. At most once that is nobody.
+            () = self.lease.draining(), if self.options.delivery == Delivery::AtLeastOnce => return Err(Leave::Drain),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {
@@ -159,25 +183,36 @@ impl ShardTask {
         }
     }
 
-    /// Counts and logs records that are given up, and tells the guest of them, once.
-    pub(super) async fn tell_given_up(&mut self, batch: &Batch, given_up: Vec<GivenUp>, then: Given) {
-        for given_up in &given_up {
+    /// Counts and logs records that are given up.
+    pub(super) fn show_given_up(&self, batch: &Batch, given_up: &[GivenUp], then: Given) {
+        for given_up in given_up {
             self.metrics.give_up(&self.labels, given_up.why.as_str(), then.as_str());
         }
-        if let (Given::Passed(_) | Given::Tolerated { .. }, Some(first)) = (then, given_up.first()) {
-            tracing::warn!(
-                processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
-                records = given_up.len(), of = batch.len(), first = %batch.position(first.index), attempts = first.attempts,
-                why = first.why.as_str(), reason = first.reason, then = then.as_str(), "records are given up"
-            );
-        }
+        let Some(first) = given_up.first() else { return };
+        let text = match then {
+            Given::Passed(_) | Given::Tolerated { .. } => "records are given up",
+            // What stops says so itself.
+            Given::Stopped(_) if self.options.delivery == Delivery::AtLeastOnce => return,
+            Given::Stopped(_) | Given::Lost => {
+                "records are lost: they are handed over once (`delivery = \"at-most-once\"`)"
+            }
+        };
+        tracing::warn!(
+            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+            records = given_up.len(), of = batch.len(), first = %batch.position(first.index), attempts = first.attempts,
+            why = first.why.as_str(), reason = first.reason, then = then.as_str(), "{text}"
+        );
+    }
+
+    /// Tells the guest of records that are given up. What it returns is sent before the checkpoint passes them.
+    pub(super) async fn tell_given_up(&mut self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), SendError> {
         let record = |given_up: GivenUp| GivenUpRecord {
             position: batch.position(given_up.index),
             reason: given_up.reason,
             attempts: given_up.attempts,
         };
         let records = given_up.into_iter().map(record).collect();
-        self.tell(Hook::GivenUp(records), self.options.hook_timeout).await;
+        self.call_hook(Hook::GivenUp(records), self.options.hook_timeout).await.map(|_end| ())
     }
 }
 
@@ -190,6 +225,8 @@ pub(super) enum Given {
     Tolerated { stored: bool },
     /// They have stopped so much.
     Stopped(Scope),
+    /// The checkpoint had passed them, and nobody has them any more.
+    Lost,
 }
 
 impl Given {
@@ -199,6 +236,7 @@ impl Given {
             Self::Passed(then) => then.as_str(),
             Self::Tolerated { stored: false } => "tolerated",
             Self::Tolerated { stored: true } => "tolerated-dead-letter",
+            Self::Lost => "lost",
             Self::Stopped(Scope::Shard) => Then::StopShard.as_str(),
             Self::Stopped(Scope::Worker) => Then::StopWorker.as_str(),
             Self::Stopped(Scope::Process) => Then::StopProcess.as_str(),

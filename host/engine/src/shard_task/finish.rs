@@ -6,11 +6,12 @@ use std::time::Duration;
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
+use super::hooks::HookEnd;
 use super::{Ended, Leave, ShardTask};
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::stop::StopReason;
-use crate::{Hook, Scope, SendError};
+use crate::{Delivery, Hook, Scope, SendError};
 
 /// How long the last checkpoint may take when the time for a stop is over.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(2);
@@ -51,20 +52,32 @@ impl ShardTask {
     /// Every record is done and every output acknowledged: children first, then the shard's end, so that nobody
     /// sees a finished parent without its children.
     async fn complete(mut self) -> Ended {
-        self.status.doing(Activity::Ending);
-        match self.call_hook(Hook::ShardEnded, self.options.hook_timeout).await {
-            Ok(()) => {}
-            Err(SendError::Fenced) => return Ended::Lost,
-            Err(refused) => return self.stand(Scope::Shard, refused.to_string()).await,
-        }
+        let failed = loop {
+            self.status.doing(Activity::Ending);
+            match self.call_hook(Hook::ShardEnded, self.options.hook_timeout).await {
+                Ok(HookEnd::Done) => break String::new(),
+                Ok(HookEnd::Aborted) => return self.aborted().await,
+                // It has not been told.
+                Ok(HookEnd::Failed { unmade: true, .. }) => match self.before_retry().await {
+                    None => {}
+                    Some(leave) => return Box::pin(self.leave(leave)).await,
+                },
+                Ok(HookEnd::Failed { reason, .. }) => {
+                    break format!("; its hook of the shard's end has failed: {reason}");
+                }
+                Err(SendError::Fenced) => return Ended::Lost,
+                Err(refused) => return self.stand(Scope::Shard, refused.to_string()).await,
+            }
+        };
         if let Some((allowed, last)) = self.watermark.held_back() {
             let allowed = allowed.map_or_else(|| "nowhere yet".to_owned(), |allowed| format!("to {allowed} only"));
             let reason = format!(
-                "the shard is closed and all of it is processed, and its processor lets the checkpoint go {allowed}, and not to the last record at {last} (`checkpoint = \"guest\"`)"
+                "the shard is closed and all of it is processed, and its processor lets the checkpoint go {allowed}, and not to the last record at {last} (`checkpoint = \"guest\"`){failed}"
             );
             return self.stand(Scope::Shard, reason).await;
         }
-        let fence = self.lease.fence();
+        self.status.doing(Activity::Ending);
+        let (fence, lease) = (self.lease.fence(), Arc::clone(&self.lease));
         let named = self.closed.take().and_then(|closed| closed.children);
         let mut failures = 0u32;
         loop {
@@ -78,6 +91,10 @@ impl ShardTask {
                 _ = fence.lost() => return Ended::Lost,
                 _ = self.abort.cancelled() => return Ended::Aborted,
                 result = completed => result,
+                // Whoever is next can write the end as well.
+                () = async { lease.draining().await; tokio::time::sleep(LAST_CHECKPOINT).await } => {
+                    return self.release().await;
+                }
             };
             match result {
                 Ok(()) => {
@@ -95,12 +112,24 @@ impl ShardTask {
                             "the shard's end could not be written; trying again"
                         );
                     }
-                    if fence.check().is_err() {
-                        return Ended::Lost;
+                    if let Some(leave) = self.before_retry().await {
+                        return Box::pin(self.leave(leave)).await;
                     }
-                    tokio::time::sleep(RETRY_AFTER).await;
                 }
             }
+        }
+    }
+
+    /// Waits before the shard's end is tried again; a reason to leave ends that.
+    async fn before_retry(&self) -> Option<Leave> {
+        let fence = self.lease.fence();
+        tokio::select! {
+            biased;
+            _ = fence.lost() => Some(Leave::Lost),
+            () = self.abort.cancelled() => Some(Leave::Abort),
+            () = self.lease.draining() => Some(Leave::Drain),
+            () = self.status.rewinding() => Some(Leave::Rewind),
+            () = tokio::time::sleep(RETRY_AFTER) => None,
         }
     }
 
@@ -111,7 +140,7 @@ impl ShardTask {
         let checkpointed = async {
             // Before the hook, which may take all the time that is left, and after it.
             self.checkpointer.flush().await;
-            let time_left = self.deadline.left(self.options.hook_timeout);
+            let time_left = self.lease.time_left(self.deadline.left(self.options.hook_timeout));
             let time_left_ms = u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX);
             self.tell(Hook::Revoked { time_left_ms }, time_left).await;
             self.checkpointer.flush().await;
@@ -145,6 +174,9 @@ impl ShardTask {
     /// failure policy stops more than the shard, the lease is let go with the consumer's others.
     async fn stand(mut self, scope: Scope, reason: String) -> Ended {
         let remedy = match scope {
+            Scope::Shard if self.options.delivery == Delivery::AtMostOnce => {
+                "the shard is stopped; what was in hand is handed over at most once; mend the cause, then start the shard again (`shardmill restart`) or the worker, to go on behind that"
+            }
             Scope::Shard => {
                 "the shard is stopped; nothing of it is lost; mend the cause, then start the shard again (`shardmill restart`) or the worker, to go on from the last checkpoint"
             }

@@ -2,11 +2,24 @@
 
 use std::time::Duration;
 
+use shardmill_plugin::{Failure, InvalidOutcome};
+use shardmill_record::Position;
 use tokio::time::{Instant, timeout_at};
 
 use super::ShardTask;
 use crate::live::Activity;
 use crate::{Hook, SendError};
+
+/// What came of a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum HookEnd {
+    /// The guest has returned, and what it returned is where it belongs. Or it wants to know nothing.
+    Done,
+    /// It has failed. `unmade`: because the host could not call the guest.
+    Failed { reason: String, unmade: bool },
+    /// The time for a stop was over.
+    Aborted,
+}
 
 // === impl ShardTask ===
 
@@ -25,9 +38,9 @@ impl ShardTask {
     /// Tells the guest of an event, if it wants to know, and sends what it returns. The call is bounded in time, and
     /// one that fails is logged and holds nothing up; its outputs are sent like those of records, for as long as it
     /// takes.
-    pub(super) async fn call_hook(&mut self, hook: Hook, time: Duration) -> Result<(), SendError> {
+    pub(super) async fn call_hook(&mut self, hook: Hook, time: Duration) -> Result<HookEnd, SendError> {
         if !self.guest.has_hooks() {
-            return Ok(());
+            return Ok(HookEnd::Done);
         }
         self.hooks_called += 1;
         self.status.doing(Activity::Hook);
@@ -36,13 +49,15 @@ impl ShardTask {
         let fence = self.lease.fence();
         let known = |output: &str| self.destinations.contains(output);
         let call = async {
-            let outcome = self.guest.hook(id, &context, hook).await.map_err(|failure| failure.to_string())?;
-            outcome.settle(id, &known, &self.options.outcome).map_err(|invalid| invalid.to_string())
+            let outcome = self.guest.hook(id, &context, hook).await?;
+            let settled = outcome.settle(id, &known, &self.options.outcome)?;
+            self.check_checkpoint(settled.checkpoint.as_ref())?;
+            Ok::<_, Failure>(settled)
         };
         let result = tokio::select! {
             biased;
             _ = fence.lost() => return Err(SendError::Fenced),
-            () = self.abort.cancelled() => return Ok(()),
+            () = self.abort.cancelled() => return Ok(HookEnd::Aborted),
             result = timeout_at(Instant::now() + time, call) => result,
         };
         let failed = match result {
@@ -50,23 +65,36 @@ impl ShardTask {
                 let outputs = tokio::select! {
                     biased;
                     _ = fence.lost() => return Err(SendError::Fenced),
-                    () = self.abort.cancelled() => return Ok(()),
+                    () = self.abort.cancelled() => return Ok(HookEnd::Aborted),
                     sent = self.destinations.send(settled.outputs, &fence) => sent?,
                 };
                 self.metrics.outputs.get_or_create(&self.labels).inc_by(outputs as u64);
                 if let Some(position) = settled.checkpoint {
                     self.allow(position);
                 }
-                return Ok(());
+                return Ok(HookEnd::Done);
             }
-            Ok(Err(reason)) => reason,
-            Err(_elapsed) => format!("it took longer than {time:?}"),
+            Ok(Err(failure)) => (failure.to_string(), matches!(failure, Failure::Host(_))),
+            Err(_elapsed) => (format!("it took longer than {time:?}"), false),
         };
+        let (reason, unmade) = failed;
         self.count_failure("hook");
         tracing::warn!(
-            processor = %self.options.processor, shard = %self.shard, hook = name, reason = failed,
+            processor = %self.options.processor, shard = %self.shard, hook = name, reason,
             "a hook failed"
         );
-        Ok(())
+        Ok(HookEnd::Failed { reason, unmade })
+    }
+
+    /// A guest that names a position behind everything that it has seen does not mean this shard: were that taken, the
+    /// checkpoint would pass everything that is done from then on.
+    pub(super) fn check_checkpoint(&self, checkpoint: Option<&Position>) -> Result<(), InvalidOutcome> {
+        let last = self.watermark.handed_over();
+        match checkpoint {
+            Some(position) if last.is_none_or(|last| position > last) => {
+                Err(InvalidOutcome::CheckpointBeyond { position: position.clone(), last: last.cloned() })
+            }
+            _good => Ok(()),
+        }
     }
 }

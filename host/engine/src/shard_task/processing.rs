@@ -70,7 +70,13 @@ impl ShardTask {
         if self.options.delivery == Delivery::AtMostOnce {
             self.checkpoint_first(&batch).await?;
         }
-        let leave = self.work_through(&batch, &mut progress).await?;
+        let leave = match self.work_through(&batch, &mut progress).await {
+            Ok(leave) => leave,
+            Err(leave) => {
+                self.lose(&batch, progress);
+                return Err(leave);
+            }
+        };
         self.conclude(&batch, progress, leave).await?;
         self.metrics.batch_seconds.get_or_create(&self.labels).observe(started.elapsed().as_secs_f64());
         Ok(())
@@ -95,24 +101,30 @@ impl ShardTask {
             if let Some(position) = came.checkpoint.clone() {
                 self.allow(position);
             }
-            if !came.has_failed() {
+            if came.has_failed() {
+                self.count_failure(came.kind);
+                self.give_up_old(batch, progress);
+                if let Some(reason) = came.stop {
+                    return Ok(Some(Self::stop(reason)));
+                }
+                if let Some(leave) = self.policy_stops(batch, &part, progress, came.whole) {
+                    return Ok(Some(leave));
+                }
+            } else {
                 trials.unmade = 0;
-                continue;
             }
-            self.count_failure(came.kind);
-            if let Some(max_age) = self.options.failure.max_age {
-                let now = (self.wall_clock)();
-                let arrivals = batch.approximate_arrivals();
-                progress.expire(max_age, |index| Duration::from_millis(now.saturating_sub(arrivals[index])));
-            }
-            if let Some(reason) = came.stop {
-                return Ok(Some(Self::stop(reason)));
-            }
-            if let Some(leave) = self.policy_stops(batch, &part, progress, came.whole) {
+            if let Some(leave) = self.relieve(batch, progress).await? {
                 return Ok(Some(leave));
             }
-            if let Some(leave) = self.before_another(batch, progress, &came, &mut trials).await {
-                return Ok(Some(leave));
+            if came.has_failed() && !progress.next_part().is_empty() {
+                if let Some(leave) = self.before_another(batch, progress, &came, &mut trials).await {
+                    return Ok(Some(leave));
+                }
+                // They may have grown too old while they waited.
+                self.give_up_old(batch, progress);
+                if let Some(leave) = self.policy_stops(batch, batch, progress, false) {
+                    return Ok(Some(leave));
+                }
             }
         }
         if trials.failed > 0 {
@@ -127,8 +139,18 @@ impl ShardTask {
         Ok(None)
     }
 
+    fn give_up_old(&self, batch: &Batch, progress: &mut BatchProgress) {
+        let Some(max_age) = self.options.failure.max_age else { return };
+        let now = (self.wall_clock)();
+        let arrivals = batch.approximate_arrivals();
+        progress.expire(max_age, |index| Duration::from_millis(now.saturating_sub(arrivals[index])));
+    }
+
     /// Calls the guest once. A call that is given up takes its instance with it.
     async fn call(&mut self, part: &Batch, attempt: u32) -> Result<Result<Outcome, Failure>, Leave> {
+        if let Some(last) = part.len().checked_sub(1) {
+            self.watermark.hand_over(part.position(last));
+        }
         let context = self.context(attempt, self.nothing_left());
         let fence = self.lease.fence();
         self.metrics.batches.get_or_create(&self.labels).inc();
@@ -145,7 +167,10 @@ impl ShardTask {
     fn judge(&self, part: &Batch, result: Result<Outcome, Failure>, progress: &mut BatchProgress) -> Attempt {
         let known = |name: &str| self.destinations.contains(name);
         let settled = match result {
-            Ok(outcome) => outcome.settle(part.len(), &known, &self.options.outcome).map_err(Failure::from),
+            Ok(outcome) => outcome
+                .settle(part.len(), &known, &self.options.outcome)
+                .and_then(|settled| self.check_checkpoint(settled.checkpoint.as_ref()).map(|()| settled))
+                .map_err(Failure::from),
             Err(failure) => Err(failure),
         };
         let failure = match settled {
@@ -188,7 +213,8 @@ impl ShardTask {
         match self.decide(given_up, batch.len()) {
             Decision::Pass { .. } => None,
             Decision::Stop(scope) => {
-                let first = progress.given_up().next()?;
+                let in_part = |given_up: &GivenUp| !whole || batch.position(given_up.index) >= part.position(0);
+                let first = progress.given_up().find(in_part).or_else(|| progress.given_up().next())?;
                 Some(Leave::Stop(scope, blame(batch, part, &first, given_up, whole)))
             }
         }

@@ -1,11 +1,15 @@
 //! The end of a batch: dead letters, outputs, checkpoint.
 
+use shardmill_plugin::OutcomeLimits;
 use shardmill_record::Batch;
 
 use super::failing::Given;
 use super::{Leave, ShardTask};
 use crate::live::Activity;
-use crate::{BatchProgress, Decision, Delivery, GivenUp, Invariant, SendError};
+use crate::{BatchProgress, Decision, Delivery, Front, GivenUp, Invariant, SendError};
+
+/// Why records are given up that are handed over at most once.
+const LEFT: &str = "the shard was left while the record was in hand";
 
 // === impl ShardTask ===
 
@@ -27,86 +31,177 @@ impl ShardTask {
         fence.check().map_err(|_| Leave::Lost)
     }
 
-    /// Stores the records that are given up where they are passed over, sends the outputs, and lets the checkpoint pass
-    /// what is dealt with. `leave`: why the batch is left before its end.
+    /// Deals with the records that are given up, sends the outputs, and lets the checkpoint pass what is dealt with.
+    /// `leave`: why the batch is left before its end.
     pub(super) async fn conclude(
         &mut self,
         batch: &Batch,
         mut progress: BatchProgress,
-        mut leave: Option<Leave>,
+        leave: Option<Leave>,
     ) -> Result<(), Leave> {
-        let given_up: Vec<GivenUp> = progress.given_up().collect();
-        let decision = (!given_up.is_empty()).then(|| self.decide(given_up.len(), batch.len()));
-        let given = match (decision, &leave) {
-            (Some(Decision::Pass { store, tolerated }), None) => {
-                // Before any output: if they cannot be stored, the batch comes again.
-                let stored = if store { self.store(batch, &given_up).await } else { Ok(()) };
-                match stored {
-                    Ok(()) => {
-                        progress.pass_given_up();
-                        let then = self.options.failure.then;
-                        Some(if tolerated { Given::Tolerated { stored: store } } else { Given::Passed(then) })
-                    }
-                    Err(stop @ Leave::Stop(..)) => {
-                        leave = Some(stop);
-                        None
-                    }
-                    Err(lost) => return Err(lost),
-                }
-            }
-            (Some(Decision::Stop(_)), Some(Leave::Stop(scope, _))) => Some(Given::Stopped(*scope)),
-            // Nothing is given up, or whoever goes on with the shard tries it again.
-            _none => None,
-        };
-        if self.options.delivery == Delivery::AtMostOnce {
-            // Nobody tries anything again: what is done behind them is done for good.
-            progress.pass_given_up();
+        if let (Some(_), Delivery::AtMostOnce) = (&leave, self.options.delivery) {
+            progress.give_up_rest(LEFT);
         }
-        self.settle(batch, progress).await?;
-        if let Some(given) = given {
-            self.tell_given_up(batch, given_up, given).await;
-        }
-        leave.map_or(Ok(()), Err)
+        let concluded = self.settle(batch, &mut progress, leave, true).await;
+        self.lose(batch, progress);
+        concluded?.map_or(Ok(()), Err)
     }
 
-    /// Sends the outputs of what is dealt with at the front and lets the checkpoint pass it.
-    async fn settle(&mut self, batch: &Batch, progress: BatchProgress) -> Result<(), Leave> {
-        let prefix = progress.settled_prefix();
-        let (done, skipped) = progress.settled_counts();
-        let outputs = progress.into_outputs();
-        if !outputs.is_empty() {
-            let fence = self.lease.fence();
-            self.status.doing(Activity::Sending);
-            let sent = tokio::select! {
-                biased;
-                _ = fence.lost() => return Err(Leave::Lost),
-                _ = self.abort.cancelled() => return Err(Leave::Abort),
-                () = self.status.rewinding() => return Err(Leave::Rewind),
-                sent = self.destinations.send(outputs, &fence) => sent,
-            };
-            match sent {
-                Ok(count) => {
-                    self.metrics.outputs.get_or_create(&self.labels).inc_by(count as u64);
+    /// Accounts for what is dealt with at the front while the batch goes on, if what waits for its end has become much: a
+    /// batch that is split may return a lot in each part. A reason to leave if there is one now.
+    pub(super) async fn relieve(
+        &mut self,
+        batch: &Batch,
+        progress: &mut BatchProgress,
+    ) -> Result<Option<Leave>, Leave> {
+        let OutcomeLimits { bytes, outputs, .. } = self.options.outcome;
+        if progress.waiting_bytes() <= bytes && progress.waiting_outputs() <= outputs {
+            return Ok(None);
+        }
+        self.settle(batch, progress, None, false).await
+    }
+
+    /// `is_end`: whether nothing more of the batch comes. Returns why the batch is left, if it is.
+    async fn settle(
+        &mut self,
+        batch: &Batch,
+        progress: &mut BatchProgress,
+        mut leave: Option<Leave>,
+        is_end: bool,
+    ) -> Result<Option<Leave>, Leave> {
+        let given_up: Vec<GivenUp> = progress.given_up().collect();
+        let given = match given_up.is_empty() {
+            true => None,
+            false => self.deal_with(batch, &given_up, progress.given_up_count(), &mut leave, is_end).await?,
+        };
+        if given.is_some_and(|given| !matches!(given, Given::Stopped(_)))
+            || self.options.delivery == Delivery::AtMostOnce && is_end
+        {
+            // At most once, what is done behind what has stopped is done for good.
+            progress.pass_given_up();
+        }
+        let front = progress.take_front(is_end);
+        let [through, records] = [front.through, front.records];
+        let [done, skipped] = [front.done, front.skipped];
+        match self.send_front(front).await {
+            Ok(()) => {}
+            Err(stop @ Leave::Stop(..)) => {
+                let is_final = self.options.delivery == Delivery::AtMostOnce;
+                if let Some(given) = given.filter(|given| is_final || matches!(given, Given::Stopped(_))) {
+                    self.show_given_up(batch, &given_up, given);
                 }
+                return Ok(widen(leave, stop));
+            }
+            Err(lost) => return Err(lost),
+        }
+        if let Some(given) = given {
+            self.show_given_up(batch, &given_up, given);
+            // Before the checkpoint passes them: what the guest returns may be all that is left of them.
+            match self.tell_given_up(batch, given_up).await {
+                Ok(()) => {}
                 Err(SendError::Fenced) => return Err(Leave::Lost),
-                Err(refused) => return Err(Self::stop(refused.to_string())),
+                Err(refused) => return Ok(widen(leave, Self::stop(refused.to_string()))),
             }
         }
         // Done is what has been processed and whose outputs are where they belong.
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
-        self.share.spend(prefix);
-        if self.options.delivery == Delivery::AtMostOnce {
+        self.share.spend(records);
+        if self.options.delivery == Delivery::AtLeastOnce {
+            self.pass(batch, through, records);
+        }
+        Ok(leave)
+    }
+
+    /// What becomes of records that are given up, of which there are `count` in the batch by now. `None` while nothing is
+    /// decided: whoever goes on with the shard tries them again, or more of the batch comes.
+    async fn deal_with(
+        &self,
+        batch: &Batch,
+        given_up: &[GivenUp],
+        count: usize,
+        leave: &mut Option<Leave>,
+        is_end: bool,
+    ) -> Result<Option<Given>, Leave> {
+        let at_most_once = self.options.delivery == Delivery::AtMostOnce;
+        Ok(match self.decide(count, batch.len()) {
+            Decision::Pass { tolerated: true, .. } if !is_end => None,
+            Decision::Pass { store, tolerated } if leave.is_none() || at_most_once => {
+                // Before any output: if they cannot be stored, the batch comes again.
+                let stored = if store { self.store(batch, given_up).await } else { Ok(()) };
+                match stored {
+                    Ok(()) if tolerated => Some(Given::Tolerated { stored: store }),
+                    Ok(()) => Some(Given::Passed(self.options.failure.then)),
+                    Err(why @ (Leave::Stop(..) | Leave::Drain)) => {
+                        *leave = widen(leave.take(), why);
+                        at_most_once.then_some(Given::Lost)
+                    }
+                    Err(lost) => return Err(lost),
+                }
+            }
+            Decision::Stop(_) => match leave {
+                Some(Leave::Stop(scope, _)) => Some(Given::Stopped(*scope)),
+                // The rest was given up because the shard is left.
+                _other => at_most_once.then_some(Given::Lost),
+            },
+            Decision::Pass { .. } => None,
+        })
+    }
+
+    async fn send_front(&mut self, front: Front) -> Result<(), Leave> {
+        if front.outputs.is_empty() {
             return Ok(());
         }
-        let last = prefix.checked_sub(1).map(|last| batch.position(last));
-        let position = if prefix == batch.len() { batch.through().cloned() } else { last.clone() };
+        let fence = self.lease.fence();
+        self.status.doing(Activity::Sending);
+        let sent = tokio::select! {
+            biased;
+            _ = fence.lost() => return Err(Leave::Lost),
+            _ = self.abort.cancelled() => return Err(Leave::Abort),
+            () = self.status.rewinding() => return Err(Leave::Rewind),
+            sent = self.destinations.send(front.outputs, &fence) => sent,
+        };
+        match sent {
+            Ok(count) => {
+                self.metrics.outputs.get_or_create(&self.labels).inc_by(count as u64);
+                Ok(())
+            }
+            Err(SendError::Fenced) => Err(Leave::Lost),
+            Err(refused) => Err(Self::stop(refused.to_string())),
+        }
+    }
+
+    /// Lets the checkpoint pass the first `through` records of the batch, of which `records` are new.
+    fn pass(&mut self, batch: &Batch, through: usize, records: usize) {
+        let last = through.checked_sub(1).map(|last| batch.position(last));
+        let position = if through == batch.len() { batch.through().cloned() } else { last.clone() };
         if let Some(position) = position {
             Invariant::NothingLost.check(last.as_ref().is_none_or(|last| position >= *last), || {
                 format!("the checkpoint would stop at {position}, before the last record done")
             });
-            self.advance(position, last, prefix);
+            self.advance(position, last, records);
         }
-        Ok(())
     }
+
+    /// Counts and tells what a batch that has come to no orderly end takes with it where nobody tries it again.
+    pub(super) fn lose(&self, batch: &Batch, mut progress: BatchProgress) {
+        if self.options.delivery == Delivery::AtMostOnce {
+            progress.give_up_rest(LEFT);
+            let lost: Vec<GivenUp> = progress.given_up().collect();
+            self.show_given_up(batch, &lost, Given::Lost);
+        }
+        let dropped = progress.waiting_outputs() as u64;
+        self.metrics.outputs_dropped.get_or_create(&self.labels).inc_by(dropped);
+    }
+}
+
+/// Two reasons to leave. A lost lease and an end in order need no further one; of two stops, what stops more counts.
+fn widen(leave: Option<Leave>, stop: Leave) -> Option<Leave> {
+    Some(match (leave, stop) {
+        (Some(Leave::Stop(scope, reason)), Leave::Stop(other, more)) => {
+            Leave::Stop(scope.max(other), format!("{reason}; and {more}"))
+        }
+        (Some(leave), _) => leave,
+        (None, stop) => stop,
+    })
 }

@@ -4,7 +4,9 @@ mod checkpoints;
 mod failures;
 mod fakes;
 mod hooks;
+mod losing;
 mod orders;
+mod outputs;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};

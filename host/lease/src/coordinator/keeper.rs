@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use shardmill_cause::{Tell, with_causes};
@@ -49,14 +49,30 @@ impl Pace {
     }
 }
 
+/// How long another worker that asks for a lease waits for it.
+pub(super) struct HandOff {
+    pub(super) timeout: Duration,
+    /// When it takes the lease without asking.
+    pub(super) by: Arc<OnceLock<Moment>>,
+}
+
+impl HandOff {
+    /// It was asked since the last renewal.
+    fn begins(&self, now: Moment, interval: Duration) {
+        // A lease is handed off once.
+        let _first = self.by.set(now + self.timeout.saturating_sub(interval));
+    }
+}
+
 /// Renews a lease until it ends, and waits until its user has let it go.
 pub(super) async fn keep(
     writer: Arc<Writer>,
     pace: Pace,
     draining: CancellationToken,
+    hand_off: HandOff,
     gone: CancellationToken,
 ) -> Kept {
-    let lost = renew(&writer, &pace, &draining).await;
+    let lost = renew(&writer, &pace, &draining, &hand_off).await;
     works(&writer);
     let key = &writer.lease().key;
     let epoch = writer.lease().epoch;
@@ -76,7 +92,7 @@ pub(super) async fn keep(
     Kept { lost }
 }
 
-async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lost {
+async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken, hand_off: &HandOff) -> Lost {
     let clock = &writer.surroundings().clock;
     let mut failing: Option<Moment> = None;
     loop {
@@ -99,6 +115,7 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken) -> Lo
                     let lease = writer.lease();
                     let to = lease.owner.as_ref().map(crate::WorkerId::as_str);
                     tracing::info!(lease = %lease.key, epoch = %lease.epoch, to, "lease asked for: letting it go");
+                    hand_off.begins(clock.now(), pace.interval);
                     draining.cancel();
                 }
             }

@@ -17,7 +17,7 @@ mod take;
 mod vet;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -438,9 +438,11 @@ impl Coordinator {
         let draining = self.draining.child_token();
         let gone = CancellationToken::new();
         let pace = Pace { interval: self.options.renew_interval, leaving: self.leaving.clone() };
-        let keeper = keeper::keep(writer.clone(), pace, draining.clone(), gone.clone());
+        let by = Arc::new(OnceLock::new());
+        let hand_off = keeper::HandOff { timeout: self.options.hand_off_timeout, by: Arc::clone(&by) };
+        let keeper = keeper::keep(writer.clone(), pace, draining.clone(), hand_off, gone.clone());
         self.keys.insert(self.keepers.spawn(keeper).id(), key.clone());
         self.held.insert(key, writer.clone());
-        permit.send(Event::Held(HeldLease::new(writer, draining, self.bell.clone(), gone)));
+        permit.send(Event::Held(HeldLease::new(writer, draining, by, self.bell.clone(), gone)));
     }
 }

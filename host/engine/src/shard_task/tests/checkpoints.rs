@@ -152,13 +152,64 @@ async fn a_guest_holds_the_checkpoint_back_and_moves_it_on_in_its_last_hook() {
 async fn a_guest_cannot_push_the_checkpoint_beyond_what_is_done_nor_back() {
     let by_guest = Options { checkpoint: CheckpointBy::Guest, checkpoint_interval: Duration::ZERO, ..options() };
     let run = Run::start_with(by_guest, [(11..=30).collect()], false, |_, batch| {
-        // Far ahead in the first batch, back in the second.
-        let checkpoint = if last(batch) == 20 { at(1_000_000) } else { at(5) };
-        Ok(Outcome { checkpoint: Some(checkpoint), ..failing(batch, |number| number == 27, false) })
+        // All of the first batch, all of the second though not all of it is done, and back in what comes of it again.
+        let checkpoint = if batch.len() == 10 { batch.position(batch.len() - 1) } else { at(5) };
+        Ok(Outcome { checkpoint: Some(checkpoint), ..failing(batch, |number| number == 27, true) })
     })
     .await;
+    run.until("it has failed", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
     run.stopped().await;
-    run.until("the front is checkpointed", |run| run.checkpoint() == "26/0").await;
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(run.checkpoint(), "20/0", "what it said last holds: not so far as 26");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outcome_with_a_checkpoint_behind_all_that_the_guest_has_seen_is_not_carried_out() {
+    for (by, position) in [(CheckpointBy::Guest, 21), (CheckpointBy::Guest, 1_000_000), (CheckpointBy::Host, 21)] {
+        let strict = Options { checkpoint: by, ..options() };
+        let run = Run::start_with(strict, [(11..=20).collect(), (21..=30).collect()], false, move |_, batch| {
+            Ok(Outcome { checkpoint: Some(at(position)), ..copy(batch) })
+        })
+        .await;
+        let reason = run.stopped().await;
+        assert!(reason.contains(&format!("{position}/0")) && reason.contains("20/0"), "{reason}");
+        assert!(run.kept.sent().is_empty(), "not in part");
+    }
+    // A hook has seen what the batches had.
+    let by_guest = Options { checkpoint: CheckpointBy::Guest, checkpoint_interval: Duration::ZERO, ..options() };
+    let guest = FakeGuest {
+        hook: Box::new(|hook| {
+            let checkpoint = if matches!(hook, Hook::Assigned) { at(11) } else { at(13) };
+            (Duration::ZERO, Ok(HookOutcome { checkpoint: Some(checkpoint), outputs: Vec::new() }))
+        }),
+        ..FakeGuest::new(|_, batch| Ok(copy(batch)))
+    };
+    let reader = FakeReader { pages: [(11..=12).collect()].into(), ends: false };
+    let run = Run::start_of(Memory::new(), Some(at(10)), by_guest, guest, reader).await;
+    run.until("all is sent", |run| run.kept.sent().len() == 2).await;
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON", "neither hook could mean this shard");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_table_that_throttles_is_asked_less_also_by_who_waits_for_it() {
+    let asked = Arc::new(AtomicU32::new(0));
+    let asking = Arc::clone(&asked);
+    let store = Memory::new().with_faults(move |call| match call {
+        Call::Write(_, shardmill_lease::change::Change::Checkpoint { .. }) => {
+            asking.fetch_add(1, Ordering::SeqCst);
+            Fault::Throttle
+        }
+        _other => Fault::None,
+    });
+    let once = Options { delivery: Delivery::AtMostOnce, ..options() };
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_of(store, None, once, FakeGuest::new(|_, batch| Ok(copy(batch))), reader).await;
+    sleep(Duration::from_secs(60)).await;
+    let asked = asked.load(Ordering::SeqCst);
+    assert!((20..80).contains(&asked), "{asked} writes in a minute");
+    assert!(run.kept.sent().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

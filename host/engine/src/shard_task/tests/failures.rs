@@ -268,6 +268,53 @@ async fn the_guest_s_wish_to_wait_is_kept_when_the_batch_is_split() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_guest_s_wish_to_wait_has_a_bound_and_records_grow_old_meanwhile() {
+    let policy = FailurePolicy { max_age: Some(Duration::from_secs(60)), then: Then::Skip, ..options().failure };
+    let run = Run::start_with(with(policy), [(1..=2).collect()], false, |_, batch| {
+        let after = Duration::from_millis(u64::MAX);
+        if batch.len() == 2 {
+            Err(Failure::Guest(ProcessError::Retry { message: "busy".into(), after }))
+        } else {
+            Ok(copy(batch))
+        }
+    })
+    .await;
+    sleep(Duration::from_secs(3_500)).await;
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON");
+    run.until("all is checkpointed", |run| run.checkpoint() == "2/0").await;
+    assert_eq!((counted(&run, "age", "skip"), run.kept.sent().len()), (2, 0), "they are not handed over again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_cannot_call_its_guest_does_not_try_all_the_time() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let called = Arc::clone(&calls);
+    let eager = Options { backoff: Backoff { first: Duration::ZERO, longest: Duration::ZERO }, ..options() };
+    let _run = Run::start_with(eager, [(1..=2).collect()], false, move |_, _| {
+        called.fetch_add(1, Ordering::SeqCst);
+        Err(Failure::Host("no memory for another instance".into()))
+    })
+    .await;
+    sleep(Duration::from_secs(60)).await;
+    let calls = calls.load(Ordering::SeqCst);
+    assert!((5..20).contains(&calls), "{calls} calls in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_last_failure_of_a_batch_is_not_waited_after() {
+    let patient = Options {
+        backoff: Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) },
+        ..with(FailurePolicy { attempts: 1, then: Then::Skip, ..options().failure })
+    };
+    let run =
+        Run::start_with(patient, [(1..=9).collect()], false, |_, batch| Ok(failing(batch, |number| number == 4, true)))
+            .await;
+    let began = tokio::time::Instant::now();
+    run.until("all is checkpointed", |run| run.checkpoint() == "9/0").await;
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn dead_letters_hold_all_that_is_known_and_are_stored_before_the_checkpoint_passes() {
     let calls = Arc::default();
     let run =

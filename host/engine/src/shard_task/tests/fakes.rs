@@ -60,7 +60,8 @@ impl Guest for FakeGuest {
         true
     }
 
-    async fn hook(&self, _id: u64, _shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+    async fn hook(&self, _id: u64, told: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+        assert_eq!(told.shard, shard(SHARD));
         let (takes, outcome) = (self.hook)(&hook);
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
         sleep(takes).await;
@@ -104,11 +105,12 @@ impl Reader for FakeReader {
     }
 }
 
-/// Keeps what it is sent; may be closed for a time.
+/// Keeps what it is sent; may be closed for a time, or take nothing.
 #[derive(Default)]
 pub(super) struct Kept {
     pub(super) sent: Mutex<Vec<String>>,
     pub(super) closed: AtomicBool,
+    pub(super) refuses: AtomicBool,
 }
 
 #[async_trait]
@@ -117,6 +119,9 @@ impl Destination for Kept {
         while self.closed.load(Ordering::SeqCst) {
             fence.check().map_err(|_| SendError::Fenced)?;
             sleep(Duration::from_millis(10)).await;
+        }
+        if self.refuses.load(Ordering::SeqCst) {
+            return Err(SendError::Refused { output: "out".into(), reason: "no such stream".into() });
         }
         let texts = records.into_iter().map(|record| String::from_utf8(record.data.to_vec()).unwrap());
         self.sent.lock().unwrap().extend(texts);
@@ -130,16 +135,20 @@ impl Kept {
     }
 }
 
-/// Keeps dead letters; may refuse them.
+/// Keeps dead letters; may refuse them, or have no room for a time.
 #[derive(Default)]
 pub(super) struct Letters {
     pub(super) stored: Mutex<Vec<DeadLetter>>,
     pub(super) refuses: AtomicBool,
+    pub(super) is_full: AtomicBool,
 }
 
 #[async_trait]
 impl DeadLetters for Letters {
     async fn store(&self, letters: Vec<DeadLetter>, fence: &Fence) -> Result<(), DeadLetterError> {
+        while self.is_full.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(10)).await;
+        }
         fence.check().map_err(|_| DeadLetterError::Fenced)?;
         if self.refuses.load(Ordering::SeqCst) {
             return Err(DeadLetterError::Refused { place: "a full disk".into(), reason: "make room".into() });

@@ -1,5 +1,6 @@
 //! What a guest is told of its shard's life, and that it holds nobody up.
 
+use shardmill_lease::store::memory::{Call, Fault};
 use shardmill_plugin::HookOutcome;
 
 use super::*;
@@ -73,6 +74,62 @@ async fn a_revoked_shard_s_guest_is_told_the_time_that_is_left() {
     run.until("the stop", |run| run.task.is_finished()).await;
     let left = time_left(&run).unwrap();
     assert!((1..1_000).contains(&left), "{left} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_shard_is_left_to_the_next_worker_when_it_cannot_be_written() {
+    let store = Memory::new().with_faults(|call| match call {
+        Call::Write(_, shardmill_lease::change::Change::Complete { .. }) => Fault::Throttle,
+        _other => Fault::None,
+    });
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: true };
+    let run = Run::start_of(store, None, options(), FakeGuest::new(|_, batch| Ok(copy(batch))), reader).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "5/0").await;
+    sleep(Duration::from_secs(60)).await;
+    run.drain.cancel();
+    let began = tokio::time::Instant::now();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(run.row().owner, None);
+    assert_eq!(run.guest.told(), ["assigned", "shard-ended", "revoked"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_of_the_shard_s_end_that_a_stop_cuts_short_blames_nobody() {
+    let by_guest = || Options { checkpoint: CheckpointBy::Guest, hook_timeout: Duration::from_secs(3600), ..options() };
+    let hanging = FakeGuest {
+        hook: Box::new(|hook| {
+            let takes = if matches!(hook, Hook::ShardEnded) { Duration::from_secs(1_000_000) } else { Duration::ZERO };
+            (takes, Ok(HookOutcome::default()))
+        }),
+        ..FakeGuest::new(|_, batch| Ok(copy(batch)))
+    };
+    let reader = || FakeReader { pages: [(1..=5).collect()].into(), ends: true };
+    let run = Run::start_of(Memory::new(), None, by_guest(), hanging, reader()).await;
+    run.until("the hook runs", |run| run.guest.told().contains(&"shard-ended")).await;
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(run.task.await.unwrap(), Ended::Aborted);
+
+    // One that cannot be called for a time is called; one that fails is in the reason.
+    let tries = Arc::new(AtomicU32::new(0));
+    let tried = Arc::clone(&tries);
+    let unable = FakeGuest {
+        hook: Box::new(move |hook| {
+            let ended = matches!(hook, Hook::ShardEnded);
+            let failure = match tried.fetch_add(u32::from(ended), Ordering::SeqCst) {
+                0 if ended => Failure::Host("no memory for another instance".into()),
+                _ if ended => crash(),
+                _ => return (Duration::ZERO, Ok(HookOutcome::default())),
+            };
+            (Duration::ZERO, Err(failure))
+        }),
+        ..FakeGuest::new(|_, batch| Ok(copy(batch)))
+    };
+    let run = Run::start_of(Memory::new(), None, by_guest(), unable, reader()).await;
+    let reason = run.stopped().await;
+    assert!(reason.contains("nowhere yet") && reason.contains("hook") && reason.contains("crash"), "{reason}");
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,67 @@
+//! The outputs of a batch, until the records that have caused them are dealt with.
+
+use shardmill_plugin::Output;
+
+/// Outputs that wait for their records, in the order of these: a record that succeeds at its second attempt does not lose
+/// its place to a later one of its key.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    waiting: Vec<Waiting>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    /// The first record that has caused it, by its place in the batch.
+    first: usize,
+    /// The last one: it goes after this record's own outputs.
+    last: usize,
+    /// Whether a call has caused it, and no record alone.
+    of_call: bool,
+    output: Output,
+}
+
+// === impl Outputs ===
+
+impl Outputs {
+    /// Takes an output that one record has caused.
+    pub(crate) fn of_record(&mut self, record: usize, output: Output) {
+        self.add(Waiting { first: record, last: record, of_call: false, output });
+    }
+
+    /// Takes an output that a call as a whole has caused, in which the records from `first` to `last` were dealt with.
+    pub(crate) fn of_call(&mut self, [first, last]: [usize; 2], output: Output) {
+        self.add(Waiting { first, last, of_call: true, output });
+    }
+
+    fn add(&mut self, waiting: Waiting) {
+        self.bytes += bytes(&waiting.output);
+        self.waiting.push(waiting);
+    }
+
+    /// What the waiting ones hold: their partition keys and payloads.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes out, in order, what may be sent when the records before `front` are dealt with. `leaving`: whether the others
+    /// come again in another batch. Then an output of a call goes with the first of its records: it would be missing
+    /// else, as those are not processed again. It may come once more with the others.
+    pub(crate) fn take(&mut self, front: usize, leaving: bool) -> Vec<Output> {
+        let is_due = |waiting: &Waiting| waiting.last < front || leaving && waiting.first < front;
+        let (mut due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(is_due);
+        self.waiting = rest;
+        self.bytes = self.waiting.iter().map(|waiting| bytes(&waiting.output)).sum();
+        due.sort_by_key(|waiting| (waiting.last, waiting.of_call));
+        due.into_iter().map(|waiting| waiting.output).collect()
+    }
+}
+
+fn bytes(output: &Output) -> usize {
+    output.record.partition_key.len() + output.record.data.len()
+}

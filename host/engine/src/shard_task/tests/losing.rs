@@ -1,0 +1,107 @@
+//! What happens to records that are handed over at most once when the shard is left with them in hand.
+
+use super::*;
+use crate::Hook;
+
+fn once(then: Then) -> Options {
+    let failure = FailurePolicy { then, ..options().failure };
+    Options { delivery: Delivery::AtMostOnce, failure, ..options() }
+}
+
+fn counted(run: &Run, why: &'static str, then: &'static str) -> u64 {
+    let (processor, stream) = ("p".to_owned(), "s".to_owned());
+    let labels = crate::metrics::GivenUpLabels { processor, stream, why, then };
+    run.metrics.records_given_up.get_or_create(&labels).get()
+}
+
+fn told(run: &Run) -> usize {
+    let hooks = run.guest.hooks.lock().unwrap();
+    hooks.iter().map(|hook| if let Hook::GivenUp(records) = hook { records.len() } else { 0 }).sum()
+}
+
+async fn start(options: Options, guest: FakeGuest) -> Run {
+    let reader = FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+    Run::start_of(Memory::new(), None, options, guest, reader).await
+}
+
+/// A guest that takes a second, and with which record 4 fails.
+fn slow() -> FakeGuest {
+    let takes = Duration::from_secs(1);
+    FakeGuest { takes, ..FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 4, true))) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_fails_while_the_shard_is_being_let_go_has_its_dead_letter() {
+    let run = start(once(Then::DeadLetter), slow()).await;
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    let stored = run.letters.stored.lock().unwrap().clone();
+    assert_eq!(stored.iter().map(|letter| number(&letter.data)).collect::<Vec<_>>(), [4]);
+    assert_eq!((counted(&run, "attempts", "dead-letter"), told(&run)), (1, 1));
+    assert_eq!(run.kept.sent().len(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_is_counted_as_lost_when_its_dead_letter_is_not_taken() {
+    let run = start(once(Then::DeadLetter), slow()).await;
+    run.letters.refuses.store(true, Ordering::SeqCst);
+    let reason = run.stopped().await;
+    assert!(reason.contains("a full disk"), "{reason}");
+    assert_eq!((counted(&run, "attempts", "lost"), told(&run)), (1, 1));
+    assert_eq!(run.kept.sent().len(), 9);
+
+    // Nor in time: the worker stops.
+    let run = start(once(Then::DeadLetter), slow()).await;
+    run.letters.is_full.store(true, Ordering::SeqCst);
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    sleep(Duration::from_secs(2)).await;
+    run.drain.cancel();
+    sleep(Duration::from_secs(2)).await;
+    assert!(!run.task.is_finished(), "nobody else would store it");
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(counted(&run, "left", "lost") + counted(&run, "attempts", "lost"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_nobody_has_seen_are_counted_when_the_shard_is_left() {
+    // No instance of the guest can be started.
+    let unable = FakeGuest::new(|_, _| Err(Failure::Host("no memory for another instance".into())));
+    let run = start(once(Then::Skip), unable).await;
+    run.until("it is tried again", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
+    assert!(run.status.pause("p", SHARD).unwrap());
+    sleep(Duration::from_secs(60)).await;
+    assert!(matches!(run.state(), ShardState::Retrying { .. }), "it does not rest before somebody has the records");
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(counted(&run, "left", "skip"), 10);
+
+    let stopping = FakeGuest::new(|_, _| Err(Failure::Guest(ProcessError::StopShard { message: "enough".into() })));
+    let run = start(once(Then::StopShard), stopping).await;
+    run.stopped().await;
+    assert_eq!(counted(&run, "left", "stop-shard"), 10);
+
+    // The task goes with its call in hand.
+    let run = start(once(Then::Skip), slow()).await;
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(counted(&run, "left", "lost"), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn records_that_are_handed_over_again_are_never_counted_as_lost() {
+    let failure = FailurePolicy { then: Then::DeadLetter, attempts: 1, ..options().failure };
+    let run = start(Options { failure, ..options() }, slow()).await;
+    run.letters.is_full.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(3)).await;
+    // The place has no room, and the shard is not held up by that.
+    run.drain.cancel();
+    let store = run.store.clone();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    let row = store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!((row.owner, row.checkpoint.to_string()), (None, "3/0".to_owned()));
+    assert_eq!((counted(&run, "attempts", "dead-letter"), counted(&run, "attempts", "lost"), told(&run)), (0, 0, 0));
+    assert_eq!(run.kept.sent(), texts(1..=3));
+}
