@@ -33,7 +33,10 @@ async fn a_stopped_shard_goes_on_when_it_is_started_again_and_nothing_is_lost_or
     assert_eq!(shards.len(), 2);
 
     // Before anything is mended, it comes to the same end.
-    assert!(progress.status().restart("copy", &shards[0]));
+    let restart = || progress.status().restart("copy", &shards[0]);
+    assert!(restart());
+    eventually(LIMIT, "the same end, from which it can start again", async || restart().then_some(())).await;
+    eventually(LIMIT, "the same end", async || (progress.stopped_shards() == reasons).then_some(())).await;
     services.create_stream("output", 2).await;
     writer.put(1_000).await;
     let mut output = Tail::new(&services, "output").await;

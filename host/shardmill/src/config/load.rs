@@ -83,6 +83,7 @@ pub fn parse(name: &str, source: &str, folder: &Path) -> Result<Config, Error> {
     let mut warnings = warnings::unused_streams(&file);
     let mut config = resolve::resolve(file, folder).map_err(|wrong| mistake(name, source, wrong))?;
     warnings.extend(warnings::loops(&config));
+    warnings.extend(warnings::idle_tolerances(&config));
     config.warnings = warnings.into_iter().map(|warning| told(name, source, &warning)).collect();
     Ok(config)
 }

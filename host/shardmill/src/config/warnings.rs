@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use shardmill_engine::{Then, Tolerance};
+
 use super::file::{DeadLetters, File};
 use super::{Config, Processor};
 
@@ -43,6 +45,22 @@ pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
 
 fn dead_letter_stream(table: Option<&DeadLetters>) -> Option<&str> {
     table?.stream.as_deref()
+}
+
+/// A tolerance that nothing is measured by.
+pub(super) fn idle_tolerances(config: &Config) -> Vec<Warning> {
+    let is_idle = |processor: &&Processor| {
+        let failure = &processor.failure;
+        matches!(failure.then, Then::Skip | Then::DeadLetter) && failure.tolerance != Tolerance::default()
+    };
+    let idle = config.processors.values().filter(is_idle).map(|processor| {
+        let message = format!(
+            "it says how many records are passed over where `then` stops, and `then = \"{}\"` passes over all of them",
+            processor.failure.then.as_str()
+        );
+        warning(&["processors", &processor.name, "failure", "tolerance"], message)
+    });
+    idle.collect()
 }
 
 /// Outputs that come back to the processor that sent them, by itself or by way of others. A guest may end such a loop, by

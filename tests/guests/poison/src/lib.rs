@@ -42,7 +42,12 @@ impl Processor for Poison {
     }
 
     fn process(&mut self, shard: &ShardContext, batch: &Batch<'_>) -> Result<Outcome, Error> {
-        self.tell(&format!("batch of {} at attempt {}", batch.len(), shard.attempt));
+        let first = batch.iter().next().map(|record| {
+            let position = record.position();
+            format!("{}/{}", position.sequence_number, position.sub_sequence_number)
+        });
+        let first = first.unwrap_or_default();
+        self.tell(&format!("batch of {} at attempt {} from {first}", batch.len(), shard.attempt));
         if self.settings.takes > 0 {
             std::thread::sleep(Duration::from_millis(self.settings.takes));
         }

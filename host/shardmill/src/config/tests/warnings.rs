@@ -58,3 +58,13 @@ fn a_loop_over_several_processors_is_named_once() {
     let two = application(&[("p", "a", &["b"]), ("q", "b", &["a"]), ("r", "c", &["c"])]);
     assert_eq!(warnings(&two).len(), 2);
 }
+
+#[test]
+fn a_tolerance_where_nothing_stops_is_idle() {
+    let with = |failure: &str| warnings(&format!("{SMALL}failure = {{ tolerance = \"1%\", {failure} }}\n"));
+    assert_eq!(with("then = \"stop-worker\""), [""; 0]);
+    let [warning] = &with("then = \"skip\"")[..] else { panic!() };
+    for part in ["test.toml:5:", "processors.p.failure.tolerance", "`then = \"skip\"`"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+}
