@@ -266,6 +266,10 @@ async fn a_holder_that_does_not_let_go_loses_the_lease_after_a_while_and_two_nev
     }
     assert!(waited > Duration::from_secs(15) + EXPIRY, "{waited:?}");
     assert_eq!(held.iter().filter(|held| held.is_draining()).count(), 1, "it was asked for one");
+    for held in &held {
+        let left = held.time_left(Duration::from_secs(3600));
+        assert!(if held.is_draining() { left < Duration::from_secs(30) } else { left.as_secs() == 3600 }, "{left:?}");
+    }
     assert!(held.iter().any(|held| matches!(held.fence().check(), Err(Lost::Taken { .. }))));
 }
 
