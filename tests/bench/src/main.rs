@@ -8,6 +8,7 @@ mod demo;
 mod guest_call;
 mod host;
 mod machine;
+mod poison;
 mod report;
 mod sdk_loop;
 mod start;
@@ -63,6 +64,8 @@ enum What {
     Start,
     /// The demo's whole run.
     Demo,
+    /// A run with poison records against one without.
+    Poison,
 }
 
 /// What this program starts itself as.
@@ -119,6 +122,9 @@ async fn main() {
     }
     if what.includes(What::Demo) {
         sections.push(demo::run(&options).await);
+    }
+    if what.includes(What::Poison) {
+        sections.push(poison::run(&options).await);
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--markdown").collect();
     let command = ["shardmill-bench".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ");
