@@ -394,3 +394,32 @@ async fn hooks_come_in_order_and_those_that_hang_hold_nobody_up() {
         told.iter().filter(|text| ["assigned", "revoked", "shutdown"].contains(&text.as_str())).collect();
     assert_eq!(hooks[..2], ["assigned", "revoked"], "{told:?}");
 }
+
+#[tokio::test]
+async fn hooks_that_hang_at_a_shard_s_end_or_the_guest_s_hold_nobody_up() {
+    let services = Services::with_streams(1, 1).await;
+    let mut writer = Writer::new(&services, "input", 10);
+    writer.put(10).await;
+    let key = writer.key_of("shardId-000000000000").await;
+    writer.put_data(&key, &poison("final", FIRST_POISON, &key)).await;
+    services.split("input", "shardId-000000000000").await;
+    writer.put(10).await;
+    let config = poisonous(r#"then = "skip""#)
+        .guest("tells = true")
+        .guest(r#"hangs = ["given-up", "shard-ended", "shutdown"]"#)
+        .processor("limits = { batch-timeout = \"2s\" }");
+    let mut worker = Worker::start_ready(&services, &config).await;
+    worker.until("everything", async |worker| (worker.records_done().await >= 20).then_some(())).await;
+    leases::until_ended(&mut worker, &services, config.lease_table(), &["shardId-000000000000"]).await;
+    // It ends within its time, with 0.
+    worker.stop().await;
+    let told = told(&worker);
+    let told_of = |hook: &str| told.iter().filter(|text| *text == hook).count();
+    assert_eq!(["given-up", "shard-ended"].map(told_of), [1, 1], "{told:?}");
+    // Two instances were ended with their hooks; those that are left are all told.
+    let instances = told_of("init") - 2;
+    assert!(instances >= 1 && told_of("shutdown") == instances, "{told:?}");
+    let failed: Vec<_> = worker.logged("WARN", "a hook failed").iter().map(|line| line["hook"].clone()).collect();
+    assert_eq!(failed, ["given-up", "shard-ended"]);
+    assert_each_once(&Tail::all(&services, "output").await, 0..writer.count());
+}

@@ -3,6 +3,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use crate::{Failure, Instance, Plugin};
 
@@ -61,8 +62,11 @@ impl Pool {
         let Ok(_all) = self.0.permits.acquire_many(self.0.size).await else { return };
         self.0.permits.close();
         let idle = std::mem::take(&mut *self.0.idle());
-        for mut instance in idle {
-            if let Err(failure) = instance.shutdown().await {
+        // At once: whoever waits for them waits a while only, and one that hangs must not keep the others from hearing it.
+        let mut ending: JoinSet<_> =
+            idle.into_iter().map(|mut instance| async move { instance.shutdown().await }).collect();
+        while let Some(ended) = ending.join_next().await {
+            if let Ok(Err(failure)) = ended {
                 let (processor, guest) = (self.0.plugin.processor(), self.0.plugin.module().name());
                 tracing::warn!(processor, guest, %failure, "a guest failed when it was shut down");
             }
