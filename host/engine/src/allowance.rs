@@ -98,7 +98,7 @@ impl Share {
         }
     }
 
-    /// So many records are processed. What is left of the batch goes back.
+    /// So many records are processed. What is left is for the rest of the batch, until [`keep`](Self::keep) gives it back.
     pub(crate) fn spend(&mut self, records: usize) {
         let Some(limited) = self.allowance.limited.clone() else { return };
         if let Some(permit) = &mut self.held
@@ -106,7 +106,6 @@ impl Share {
         {
             spent.forget();
         }
-        self.held = None;
         let before = limited.spent.fetch_add(records as u64, Ordering::SeqCst);
         if before + records as u64 >= limited.total {
             limited.used_up.cancel();
@@ -141,12 +140,16 @@ mod tests {
         // A batch that was not filled leaves the rest to the others.
         one.keep(20);
         assert_eq!(other.limits(&WIDE).records, 500);
-        one.spend(20);
+        one.spend(5);
+        one.spend(15);
+        one.keep(0);
         other.spend(500);
+        other.keep(0);
         assert_eq!(one.limits(&WIDE).records, 180);
         assert!(allowance.used_up().now_or_never().is_none());
         // What failed is to be processed, by whoever can.
         one.spend(100);
+        one.keep(0);
         assert_eq!(other.limits(&WIDE).records, 80);
         assert!(one.available().now_or_never().is_none(), "nothing is left for this one");
         other.spend(80);

@@ -107,6 +107,9 @@ impl ShardTask {
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
         self.share.spend(records);
+        if is_end {
+            self.share.keep(0);
+        }
         if self.options.delivery == Delivery::AtLeastOnce {
             self.pass(batch, through, records);
         }
