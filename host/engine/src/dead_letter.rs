@@ -16,6 +16,8 @@ pub struct DeadLetter {
     pub processor: Arc<str>,
     /// The stream that it came from, by the name or ARN of the configuration.
     pub stream: Arc<str>,
+    /// The ARN of that stream: a name alone says nothing of region and account.
+    pub stream_arn: Arc<str>,
     /// The shard that it came from.
     pub shard: ShardId,
     /// Where it stands there.

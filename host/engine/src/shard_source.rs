@@ -21,6 +21,9 @@ pub(crate) trait Directory: Send + Sync {
     /// The leases of the children. `named` are those that the service gave with the shard's last page; without, the
     /// stream's shards are listed.
     async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, BoxError>;
+
+    /// The ARN of the stream whose shards these are.
+    fn stream_arn(&self) -> &str;
 }
 
 /// The streams of one consumer, asked of Kinesis.
@@ -136,6 +139,10 @@ impl Directory for Siblings {
             }
         };
         Ok(children.into_iter().map(|child| self.lease_of(child)).collect())
+    }
+
+    fn stream_arn(&self) -> &str {
+        &self.incarnation.info.arn
     }
 }
 

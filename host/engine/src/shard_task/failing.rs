@@ -168,6 +168,7 @@ impl ShardTask {
             application: self.options.application.clone(),
             processor: self.options.processor.clone(),
             stream: self.options.stream.clone(),
+            stream_arn: self.directory.stream_arn().into(),
             shard: self.shard.clone(),
             position: batch.position(given_up.index),
             partition_key: record.partition_key.to_owned(),

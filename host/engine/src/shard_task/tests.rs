@@ -4,6 +4,7 @@ mod checkpoints;
 mod failures;
 mod fakes;
 mod hooks;
+mod letters;
 mod losing;
 mod orders;
 mod outputs;

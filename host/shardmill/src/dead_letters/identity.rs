@@ -24,7 +24,7 @@ pub(crate) struct Identity {
 impl LetterId {
     pub(crate) fn of(letter: &DeadLetter) -> Self {
         let position = &letter.position;
-        let place = [&*letter.stream, letter.shard.as_str(), position.sequence_number.as_str()];
+        let place = [&*letter.stream_arn, letter.shard.as_str(), position.sequence_number.as_str()];
         let mut digest = Sha256::new();
         for text in place {
             // With its length, so that no two places have one text.
@@ -99,6 +99,8 @@ mod tests {
         let mut again = first.clone();
         (again.attempts, again.worker, again.lease_epoch) = (2, "another".into(), 9);
         (again.reason, again.processor, again.given_up_at) = ("other".to_owned(), "audit".into(), 5);
+        // As another processor's configuration names the same stream.
+        again.stream = again.stream_arn.clone();
         assert_eq!(Identity::of(&first), Identity::of(&again));
         let mut recreated = first.clone();
         recreated.data = "other".into();
@@ -107,7 +109,7 @@ mod tests {
         let mut sub = first.clone();
         sub.position.sub_sequence_number = 1;
         let mut stream = first.clone();
-        stream.stream = "order".into();
+        stream.stream_arn = stream.stream_arn.replace("eu-west-1", "us-east-1").into();
         for other in [letter(2), sub, stream] {
             assert_ne!(LetterId::of(&other), LetterId::of(&first));
         }

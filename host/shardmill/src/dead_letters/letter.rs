@@ -30,6 +30,8 @@ struct Written<'a> {
     #[serde(borrow)]
     stream: Cow<'a, str>,
     #[serde(borrow)]
+    stream_arn: Cow<'a, str>,
+    #[serde(borrow)]
     shard: Cow<'a, str>,
     #[serde(borrow)]
     sequence_number: Cow<'a, str>,
@@ -80,6 +82,7 @@ pub(crate) fn to_json(letter: &DeadLetter) -> String {
         application: (&*letter.application).into(),
         processor: (&*letter.processor).into(),
         stream: (&*letter.stream).into(),
+        stream_arn: (&*letter.stream_arn).into(),
         shard: letter.shard.as_str().into(),
         sequence_number: letter.position.sequence_number.as_str().into(),
         sub_sequence_number: letter.position.sub_sequence_number,
@@ -115,6 +118,7 @@ pub(crate) fn from_json(text: &[u8]) -> Result<DeadLetter, NotALetter> {
         application: written.application.into(),
         processor: written.processor.into(),
         stream: written.stream.into(),
+        stream_arn: written.stream_arn.into(),
         shard: ShardId::parse(&written.shard).map_err(|error| damaged(&error))?,
         position: Position::new(sequence_number, written.sub_sequence_number),
         partition_key: written.partition_key.into_owned(),
@@ -145,9 +149,12 @@ pub(super) mod tests {
 
     use super::*;
 
+    /// Of the stream of [`letter`].
+    pub(crate) const ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
+
     /// Any letter at all.
     pub(crate) fn letters() -> impl Strategy<Value = DeadLetter> {
-        let names = (".{0,20}", ".{0,20}", ".{0,20}", "[a-zA-Z0-9_.-]{1,40}", ".{0,20}", ".{0,30}");
+        let names = (".{0,20}", ".{0,20}", ".{0,20}", "[a-zA-Z0-9_.-]{1,40}", ".{0,20}", ".{0,30}", ".{0,60}");
         let record = ("[0-9]{1,60}", any::<u64>(), ".{0,40}", prop::option::of(any::<u128>()));
         let data = prop::collection::vec(any::<u8>(), 0..2_000);
         let numbers = (any::<u64>(), any::<u64>(), any::<u32>(), any::<u64>());
@@ -155,6 +162,7 @@ pub(super) mod tests {
             application: names.0.into(),
             processor: names.1.into(),
             stream: names.2.into(),
+            stream_arn: names.6.into(),
             shard: ShardId::parse(&names.3).unwrap(),
             position: Position::new(SequenceNumber::parse(&record.0).unwrap(), record.1),
             partition_key: record.2,
@@ -176,6 +184,7 @@ pub(super) mod tests {
             application: "shop".into(),
             processor: "enrich".into(),
             stream: "orders".into(),
+            stream_arn: ARN.into(),
             shard: ShardId::parse("shardId-000000000003").unwrap(),
             position: Position::new(SequenceNumber::parse(&format!("4957{number:08}")).unwrap(), 0),
             partition_key: format!("customer-{}", number % 7),
@@ -225,6 +234,7 @@ pub(super) mod tests {
         let expected = format!(
             concat!(
                 r#"{{"dead_letter":1,"id":"{}","application":"shop","processor":"enrich","stream":"orders","#,
+                r#""stream_arn":"arn:aws:kinesis:eu-west-1:123456789012:stream/orders","#,
                 r#""shard":"shardId-000000000003","sequence_number":"495700000001","sub_sequence_number":0,"#,
                 r#""partition_key":"customer-1","explicit_hash_key":"340282366920938463463374607431768211455","#,
                 r#""arrived_at":1750000000001,"given_up_at":1750000060001,"attempts":10,"#,

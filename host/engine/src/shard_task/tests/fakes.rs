@@ -16,6 +16,9 @@ use super::super::*;
 use super::SHARD;
 use crate::{DeadLetter, DeadLetterError, Destination, Hook, SendError};
 
+/// Of the stream of [`OneShard`].
+pub(super) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/s";
+
 pub(super) type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
 
 /// Calls the test's function, after a while.
@@ -176,6 +179,10 @@ impl Directory for OneShard {
         named: Option<&[ChildShard]>,
     ) -> Result<Vec<NewLease>, Box<dyn std::error::Error + Send + Sync>> {
         Ok(named.unwrap_or_default().iter().map(|child| new_lease(child.id.as_str())).collect())
+    }
+
+    fn stream_arn(&self) -> &str {
+        STREAM_ARN
     }
 }
 
