@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::check::{self, Checked, MIB, helped, size, stream_id, wrong};
-use super::{DeadLetters, Output, Stream, file};
+use super::{DeadLetters, Output, Stream, file, may_be_one};
 
 const FILE_BYTES: u64 = 64 * MIB;
 const PLACES: &str =
@@ -50,14 +50,11 @@ pub(super) fn resolve(
                 name.clone()
             }
         };
-        if inputs.iter().any(|input| input.id == stream) {
-            let message = format!("the processor reads `{stream}`: its dead letters would come back to it as records");
-            return helped(wrong(&at("stream"), message), "name a stream that is for dead letters alone");
-        }
+        comes_back(&at("stream"), inputs, &stream)?;
         return Ok(DeadLetters::Stream { stream, aggregate: table.aggregate.unwrap_or(false) });
     }
     if let Some(output) = &table.output {
-        if !outputs.contains_key(output) {
+        let Some(target) = outputs.get(output) else {
             let shown = check::shown(output);
             let known: Vec<&str> = outputs.keys().map(String::as_str).collect();
             let help = match known.as_slice() {
@@ -65,8 +62,23 @@ pub(super) fn resolve(
                 known => format!("the processor's outputs: `{}`", known.join("`, `")),
             };
             return helped(wrong(&at("output"), format!("the processor has no output `{shown}`")), help);
-        }
+        };
+        comes_back(&at("output"), inputs, &target.stream)?;
         return Ok(DeadLetters::Output { output: output.clone() });
     }
     helped(wrong(&["processors", processor, "dead-letters"], "no place is named"), PLACES)
+}
+
+/// Letters about letters, without end, where they go to a stream that the processor reads.
+fn comes_back(path: &[&str], inputs: &[Stream], stream: &str) -> Checked<()> {
+    let Some(input) = inputs.iter().find(|input| may_be_one(&input.id, stream)) else { return Ok(()) };
+    let (read, again) = (&input.id, "its dead letters would come back to it as records");
+    if read == stream {
+        let message = format!("the processor reads `{read}`: {again}");
+        return helped(wrong(path, message), "name a stream that is for dead letters alone");
+    }
+    let message = format!("the processor reads `{read}`, which `{stream}` may be: {again}");
+    let help =
+        "name a stream that is for dead letters alone; if these are two streams of one name, name both by their ARNs";
+    helped(wrong(path, message), help)
 }

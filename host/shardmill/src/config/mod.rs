@@ -25,7 +25,7 @@ use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
 use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
 use shardmill_producer::Ordering;
-use shardmill_record::OutOfRange;
+use shardmill_record::{OutOfRange, StreamArn};
 use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
@@ -328,12 +328,27 @@ impl Config {
     }
 }
 
+/// Whether two names or ARNs may mean one stream: a name says nothing of region and account.
+pub(crate) fn may_be_one(left: &str, right: &str) -> bool {
+    match (StreamArn::parse(left), StreamArn::parse(right)) {
+        (Ok(left), Ok(right)) => left == right,
+        (Ok(arn), Err(_)) => arn.name() == right,
+        (Err(_), Ok(arn)) => arn.name() == left,
+        (Err(_), Err(_)) => left == right,
+    }
+}
+
 // === impl Processor ===
 
 impl Processor {
     /// The streams that it reads, by their names or ARNs.
     pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|stream| stream.id.as_str())
+    }
+
+    /// Whether it reads this stream, by its name or ARN, as far as names tell.
+    pub(crate) fn reads(&self, stream: &str) -> bool {
+        self.stream_ids().any(|input| may_be_one(input, stream))
     }
 
     /// The stream that its dead letters go to, by its name or ARN, if they go to one.

@@ -225,6 +225,16 @@ fn dead_letters_go_to_a_folder_a_stream_or_an_output() {
 }
 
 #[test]
+fn names_and_arns_that_may_be_one_stream() {
+    let elsewhere = ARN.replace("123456789012", "210987654321");
+    let name = ARN.rsplit('/').next().unwrap();
+    assert!(may_be_one(ARN, ARN) && may_be_one(name, name) && may_be_one(ARN, name) && may_be_one(name, &elsewhere));
+    assert!(!may_be_one(ARN, &elsewhere) && !may_be_one(ARN, "in") && !may_be_one("in", name));
+    let config = good(&MINIMAL.replace("\"in\"", &format!("{ARN:?}")));
+    assert!(config.processors["p"].reads(name) && !config.processors["p"].reads(&elsewhere));
+}
+
+#[test]
 fn the_demo_s_configuration_is_good() {
     let config = parse("demo", include_str!("../../../../demo/shardmill.toml"), Path::new("demo")).unwrap();
     assert_eq!(config.processors["flight-delays"].config["airlines"]["9E"], "Endeavor Air Inc.");

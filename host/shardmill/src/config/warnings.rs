@@ -95,10 +95,10 @@ fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec
     let mut next = vec![from];
     while let Some(stream) = next.pop() {
         let way = ways[stream].clone();
-        if reads(to, stream) {
+        if to.reads(stream) {
             return Some(way);
         }
-        for (name, processor) in config.processors.iter().filter(|(_, processor)| reads(processor, stream)) {
+        for (name, processor) in config.processors.iter().filter(|(_, processor)| processor.reads(stream)) {
             for output in processor.outputs.values() {
                 if !ways.contains_key(output.stream.as_str()) {
                     ways.insert(&output.stream, way.iter().copied().chain([name.as_str()]).collect());
@@ -108,8 +108,4 @@ fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec
         }
     }
     None
-}
-
-fn reads(processor: &Processor, stream: &str) -> bool {
-    processor.streams.iter().any(|input| input.id == stream)
 }

@@ -293,6 +293,18 @@ const MISTAKES: &[Mistake] = &[
         &["processors.p.dead-letters.stream", "the processor reads `in`", "for dead letters alone"],
     ),
     (
+        "dead letters that come back by another name",
+        "MINIMAL[processors.p.dead-letters]\nstream = \"arn:aws:kinesis:eu-west-1:123456789012:stream/in\"\n",
+        6,
+        &["processors.p.dead-letters.stream", "the processor reads `in`", "may be", "by their ARNs"],
+    ),
+    (
+        "dead letters that come back by an output",
+        "MINIMAL[processors.p.outputs.out]\nstream = \"in\"\n[processors.p.dead-letters]\noutput = \"out\"\n",
+        8,
+        &["processors.p.dead-letters.output", "the processor reads `in`", "for dead letters alone"],
+    ),
+    (
         "dead letters to an output that is none",
         "MINIMALOUTPUT[processors.p.dead-letters]\noutput = \"outt\"\n",
         8,

@@ -46,6 +46,10 @@ fn an_output_to_the_stream_that_is_read_is_named() {
     // By the stream's name in Kinesis.
     let renamed = format!("{SMALL}[processors.p.outputs.out]\nstream = \"b\"\n[streams.b]\nname = \"a\"\n");
     assert_eq!(warnings(&renamed).len(), 1);
+    // By its ARN.
+    let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/a";
+    let aliased = format!("{SMALL}[processors.p.outputs.out]\nstream = \"{arn}\"\n");
+    assert_eq!(warnings(&aliased).len(), 1);
 }
 
 #[test]
