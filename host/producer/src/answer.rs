@@ -46,6 +46,9 @@ const NOT_FOUND: Kind =
     Kind::Operator("create the stream, or correct its name, its region or its account in the configuration");
 const REQUEST: Kind = Kind::Operator("check the producer's configuration and what answers at the endpoint");
 
+/// Where there are none to sign a call with.
+const NO_CREDENTIALS: &str = "credentials";
+
 /// Too many records, bytes or calls.
 const THROTTLES: &[&str] = &[
     "ProvisionedThroughputExceededException",
@@ -104,6 +107,12 @@ const CODES: &[(&str, Kind)] = &[
     ("UnknownOperationException", REQUEST),
 ];
 
+/// Whether a code says that this identity may not, or that the service does not know it.
+pub(crate) fn is_denied(code: &str) -> bool {
+    let is_denial = |kind| [PERMISSION, KMS, CREDENTIALS].contains(&kind);
+    code == NO_CREDENTIALS || CODES.iter().any(|(name, kind)| *name == code && is_denial(*kind))
+}
+
 // === impl Failure ===
 
 impl Failure {
@@ -120,9 +129,9 @@ impl Failure {
         }
         let (kind, label) = match (find_cause::<CredentialsError>(error), error) {
             (Some(CredentialsError::ProviderTimedOut(_) | CredentialsError::ProviderError(_)), _) => {
-                (Kind::Refused, "credentials")
+                (Kind::Refused, NO_CREDENTIALS)
             }
-            (Some(_), _) => (CREDENTIALS, "credentials"),
+            (Some(_), _) => (CREDENTIALS, NO_CREDENTIALS),
             (None, SdkError::ConstructionFailure(_)) => (REQUEST, "not-sent"),
             (None, SdkError::TimeoutError(_)) => (Kind::Unknown, "timeout"),
             (None, SdkError::DispatchFailure(failure)) if failure.is_timeout() => (Kind::Unknown, "timeout"),
@@ -181,7 +190,7 @@ impl Failure {
         match self.label {
             "KMSThrottlingException" => "If this lasts, raise the account's request quota of KMS",
             _ if self.is_throttle() => "If this lasts, give the stream more shards",
-            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | "credentials" => {
+            "ExpiredToken" | "ExpiredTokenException" | "RequestExpired" | NO_CREDENTIALS => {
                 "If this lasts, renew the AWS credentials of this process"
             }
             _ => "If this lasts, check the network and the endpoint",

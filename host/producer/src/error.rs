@@ -1,6 +1,7 @@
 use std::fmt;
 
 use crate::Sent;
+use crate::answer::is_denied;
 use crate::plan::{MAX_PARTITION_KEY_CHARACTERS, MAX_RECORD_BYTES};
 
 /// The permit to send was withdrawn, because the lease on whose behalf it was given is lost.
@@ -78,6 +79,41 @@ impl Error {
         match self {
             Self::Refused { .. } => &[],
             Self::Rejected { sent, .. } | Self::Stopped { sent, .. } => sent,
+        }
+    }
+
+    /// Whether the service refuses because of who asks: permissions, keys or credentials.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Rejected { code, .. } if is_denied(code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denials_are_told_from_other_refusals() {
+        let rejected = |code: &str| Error::Rejected {
+            stream: "orders".to_owned(),
+            region: None,
+            operation: "PutRecords",
+            code: code.to_owned(),
+            reason: String::new(),
+            advice: "",
+            sent: Vec::new(),
+        };
+        for code in [
+            "AccessDeniedException",
+            "InvalidClientTokenId",
+            "SignatureDoesNotMatch",
+            "KMSOptInRequired",
+            "credentials",
+        ] {
+            assert!(rejected(code).is_denied(), "{code}");
+        }
+        for code in ["ResourceNotFoundException", "ValidationException", "HTTP status 400"] {
+            assert!(!rejected(code).is_denied(), "{code}");
         }
     }
 }
