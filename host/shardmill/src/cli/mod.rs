@@ -17,7 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::admin::commands::Command as Order;
 pub use exit::Failure;
-pub(crate) use signals::stop_at_signal;
+pub(crate) use signals::{outlive_file_limits, stop_at_signal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -105,6 +105,9 @@ pub fn run(arguments: Arguments) -> ExitCode {
         Err(error) => return Failure::running(format!("the async runtime cannot start: {error}")).report(),
     };
     let result = runtime.block_on(async {
+        if let Err(error) = outlive_file_limits() {
+            return Err(Failure::running(format!("signals cannot be received: {error}")));
+        }
         match arguments.command {
             Command::Run(arguments) => run::run(&arguments).await,
             Command::Status(arguments) => remote::status(&arguments).await,

@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+/// Of files about letters, which hold what records held: for their owner to write and the group to read.
+pub(in crate::dead_letters) const MODE: u32 = 0o640;
+
 /// A file system.
 pub(super) trait Disk: Send {
     /// Makes a file that is not there yet, and its name durable.
@@ -36,7 +39,7 @@ pub(super) struct SystemDisk;
 impl Disk for SystemDisk {
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Appended>> {
         let folder = path.parent().unwrap_or(Path::new("."));
-        let open = || OpenOptions::new().append(true).create_new(true).mode(0o640).open(path);
+        let open = || OpenOptions::new().append(true).create_new(true).mode(MODE).open(path);
         let file = match open() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 make(folder)?;
@@ -78,11 +81,26 @@ pub(super) fn make(folder: &Path) -> io::Result<()> {
     missing.into_iter().filter_map(Path::parent).try_for_each(sync_folder)
 }
 
-fn sync_folder(folder: &Path) -> io::Result<()> {
+/// Makes the names in a folder durable.
+pub(in crate::dead_letters) fn sync_folder(folder: &Path) -> io::Result<()> {
+    #[cfg(test)]
+    SYNCED.with_borrow_mut(|synced| synced.push(folder.to_owned()));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     match File::open(folder)?.sync_all() {
         // Some network disks have nothing to do for a folder, and say so like this.
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     }
+}
+
+#[cfg(test)]
+thread_local! {
+    static SYNCED: std::cell::RefCell<Vec<std::path::PathBuf>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// What comes of some work, and the folders that it has synced on this thread.
+#[cfg(test)]
+pub(in crate::dead_letters) fn synced<T>(work: impl FnOnce() -> T) -> (T, Vec<std::path::PathBuf>) {
+    SYNCED.take();
+    (work(), SYNCED.take())
 }

@@ -20,7 +20,10 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::letter::to_json;
 use super::metrics::PlaceMetrics;
+#[cfg(test)]
+pub(super) use disk::synced;
 use disk::{Disk, SystemDisk};
+pub(super) use disk::{MODE, sync_folder};
 use file::{Lines, Writer};
 use queue::{Job, Queue};
 
@@ -34,7 +37,8 @@ pub(crate) struct Folder {
 // === impl Folder ===
 
 impl Folder {
-    /// Makes the folder if it is not there, and sees whether files can be made in it; `run` is a random number.
+    /// Makes the folder if it is not there, and sees whether files can be made in it, and the folder be read, as it is for
+    /// the names in it to be synced; `run` is a random number.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -47,7 +51,7 @@ impl Folder {
         metrics: PlaceMetrics,
     ) -> io::Result<Self> {
         disk::make(path)?;
-        let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+        let access = rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
         rustix::fs::access(path, access)?;
         let writer = Writer { processor: processor.to_owned(), worker: worker.to_owned(), run };
         Ok(Self::on(Box::new(SystemDisk), path, file_bytes, writer, metrics))

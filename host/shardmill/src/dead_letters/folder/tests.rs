@@ -4,6 +4,7 @@ mod faults;
 mod processes;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -26,13 +27,14 @@ fn is_child() -> Option<PathBuf> {
     std::env::var_os(HERE).map(Into::into)
 }
 
-/// This program, with one test, in a shell which sees to it that a file that is too large is an error and no signal.
+/// This program, with one test.
 fn again(test: &str, folder: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", r#"trap '' XFSZ; exec "$0" --exact --nocapture "$1""#]);
-    command.arg(std::env::current_exe().unwrap()).arg(format!("dead_letters::folder::tests::{test}"));
-    command.env(HERE, folder);
-    command
+    with(Command::new(std::env::current_exe().unwrap()), test, folder)
+}
+
+fn with(mut program: Command, test: &str, folder: &Path) -> Command {
+    program.args(["--exact", "--nocapture"]).arg(format!("dead_letters::folder::tests::{test}")).env(HERE, folder);
+    program
 }
 
 /// Runs a test again in a process of its own, with a folder; there it is that folder.
@@ -85,6 +87,8 @@ async fn letters_are_in_the_folder_when_they_are_stored_one_a_line() {
     assert!(file.starts_with("enrich-2") && file.ends_with("Z-host_1__-00000000000000ab-0001.jsonl"), "{file}");
     let text = fs::read_to_string(folder.join(file)).unwrap();
     assert_eq!(text.lines().count(), 3);
+    let mode = fs::metadata(folder.join(file)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o137, 0, "it is not for everybody: {mode:o}");
     assert_eq!(metrics.counts(), (3, 0, 0));
 }
 
@@ -130,6 +134,63 @@ async fn what_is_no_folder_is_told_before_anything_runs() {
     };
     assert!(open(&file).is_some() && open(&file.join("below")).is_some());
     assert!(open(&home.path().join("letters")).is_none());
+}
+
+/// For root every folder may be written: this runs again as somebody else then.
+#[test]
+fn a_folder_that_may_not_be_written_or_read_is_told_before_anything_runs() {
+    const TEST: &str = "a_folder_that_may_not_be_written_or_read_is_told_before_anything_runs";
+    let look = |home: &Path| {
+        let open = |mode: &str| {
+            let place = Metrics::default().of_place("enrich", "folder");
+            Folder::open(&home.join(mode), FILE_BYTES, "enrich", "w", 1, place).map(drop)
+        };
+        processes::runtime().block_on(async {
+            // The names of files in a folder are synced by opening it for reading.
+            for mode in ["555", "333"] {
+                assert_eq!(open(mode).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{mode}");
+            }
+            open("777").unwrap();
+        });
+    };
+    if let Some(home) = is_child() {
+        return look(&home);
+    }
+    let home = tempfile::tempdir().unwrap();
+    let allow = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    allow(home.path(), 0o755);
+    for (name, mode) in [("555", 0o555), ("333", 0o333), ("777", 0o777)] {
+        fs::create_dir(home.path().join(name)).unwrap();
+        allow(&home.path().join(name), mode);
+    }
+    if !rustix::process::geteuid().is_root() {
+        return look(home.path());
+    }
+    let nobody = || {
+        let mut nobody = Command::new("setpriv");
+        nobody.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(std::env::current_exe().unwrap());
+        nobody
+    };
+    if !nobody().arg("--list").output().is_ok_and(|output| output.status.success()) {
+        println!("skipped: nobody else can run this program");
+        return;
+    }
+    let output = with(nobody(), TEST, home.path()).output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+}
+
+#[test]
+fn what_is_written_and_the_names_of_files_and_folders_are_synced() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("below").join("letters");
+    let ((), folders) = synced(|| disk::make(&folder).unwrap());
+    assert_eq!(folders, [&home.path().join("below"), home.path()]);
+    let (_file, folders) = synced(|| SystemDisk.create(&folder.join("a.jsonl")).unwrap());
+    assert_eq!(folders, [&*folder]);
+    assert!(disk::sync_folder(&home.path().join("nowhere")).is_err());
+    // What has nothing to sync says so when it is asked.
+    let mut null: Box<dyn disk::Appended> = Box::new(fs::File::open("/dev/null").unwrap());
+    assert_eq!(null.sync().unwrap_err().kind(), io::ErrorKind::InvalidInput);
 }
 
 #[test]

@@ -13,7 +13,7 @@ const FIRST: &str = "SHARDMILL_TEST_FIRST_LETTER";
 /// How many letters each process could store before anybody minds.
 const ENOUGH: u64 = 1_000_000;
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap()
 }
 
@@ -88,6 +88,7 @@ fn a_line_that_the_system_cut_off_is_written_anew_when_there_is_room() {
     let maximum = getrlimit(Resource::Fsize).maximum;
     let limit = |bytes: Option<u64>| setrlimit(Resource::Fsize, Rlimit { current: bytes, maximum }).unwrap();
     runtime().block_on(async {
+        crate::cli::outlive_file_limits().unwrap();
         let held = lease().await;
         let metrics = Metrics::default().of_place("enrich", "folder");
         let place = Folder::open(&folder, FILE_BYTES, "enrich", "w", 1, metrics.clone()).unwrap();
