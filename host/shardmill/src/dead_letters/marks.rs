@@ -1,13 +1,15 @@
 //! Which letters have been sent again: a file of JSON lines, so that a second replay passes over them, and one that was
 //! interrupted goes on.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::folder::{MODE, sync_folder};
 use super::identity::Identity;
 
 /// Beside the letters of a folder.
@@ -51,7 +53,9 @@ impl Marks {
 
     /// Reads a file and holds it, to note more. An error of the kind [`io::ErrorKind::ResourceBusy`] if somebody else does.
     pub(crate) fn hold(path: &Path) -> io::Result<Self> {
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(MODE).open(path)?;
+        // Or a crash leaves what has been noted in a file without a name.
+        sync_folder(path.parent().unwrap_or(Path::new("")))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 let reason = "another replay is under way there";
@@ -77,7 +81,7 @@ impl Marks {
     ///
     /// # Errors
     /// With the file's name.
-    pub(crate) fn add(&mut self, sent: &[Identity], to: &str, at: u64) -> Result<(), String> {
+    pub(crate) fn add(&mut self, sent: &BTreeSet<Identity>, to: &str, at: u64) -> Result<(), String> {
         self.known.extend(sent);
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let mut lines = String::new();
@@ -99,6 +103,9 @@ fn known(text: &[u8]) -> HashSet<Identity> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::super::folder::synced;
     use super::super::letter::tests::letter;
     use super::*;
 
@@ -109,15 +116,24 @@ mod tests {
         let [first, second, third] = [1, 2, 3].map(|number| Identity::of(&letter(number)));
         assert!(!Marks::read(&path).unwrap().contains(&first));
         let mut marks = Marks::hold(&path).unwrap();
-        marks.add(&[first, second], "orders", 7).unwrap();
+        marks.add(&BTreeSet::from([first, second]), "orders", 7).unwrap();
         assert!(marks.contains(&second));
         assert_eq!(Marks::hold(&path).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
         drop(marks);
         let mut file = OpenOptions::new().append(true).open(&path).unwrap();
         file.write_all(b"{\"id\":\"12").unwrap();
-        Marks::hold(&path).unwrap().add(&[third], "orders", 8).unwrap();
+        Marks::hold(&path).unwrap().add(&BTreeSet::from([third]), "orders", 8).unwrap();
         let marks = Marks::read(&path).unwrap();
         assert!([first, second, third].iter().all(|identity| marks.contains(identity)));
         assert!(!marks.contains(&Identity::of(&letter(4))));
+    }
+
+    #[test]
+    fn a_new_file_has_a_durable_name_and_is_not_for_everybody() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Marks::of_folder(folder.path());
+        let (_marks, synced) = synced(|| Marks::hold(&path).unwrap());
+        assert_eq!(synced, [folder.path()]);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o137, 0);
     }
 }

@@ -47,7 +47,7 @@ impl Metrics {
         );
         registry.register(
             "shardmill_dead_letters_failures",
-            "Attempts to store dead letters that failed",
+            "Attempts to store dead letters in a folder that failed, and refusals of a stream",
             metrics.failures.clone(),
         );
         registry.register(

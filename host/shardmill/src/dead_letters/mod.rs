@@ -30,6 +30,8 @@ use crate::destination::StreamDestination;
 use folder::Folder;
 use records::Records;
 
+#[cfg(test)]
+pub(crate) use letter::tests::letter as any_letter;
 pub(crate) use letter::to_json;
 pub(crate) use marks::Marks;
 pub(crate) use metrics::Metrics;

@@ -47,12 +47,12 @@ pub(super) async fn lease() -> HeldLease {
 
 /// What the command line finds in a place.
 pub(super) async fn read_back(place: Place) -> Vec<DeadLetter> {
-    let mut letters = Letters::new(vec![place], Filter::default(), 1_000_000_000_000_000);
-    let mut found = Vec::new();
-    while let Some(next) = letters.next().await.unwrap() {
-        found.push(next.letter);
-    }
-    found
+    wanted(place, Filter::default(), 1_000_000_000_000_000).await
+}
+
+async fn wanted(place: Place, filter: Filter, now: u64) -> Vec<DeadLetter> {
+    let mut letters = Letters::open(&[place], filter, now).await.unwrap();
+    std::iter::from_fn(|| letters.next()).flatten().map(|found| found.letter).collect()
 }
 
 struct Services {
@@ -217,6 +217,21 @@ async fn letters_in_a_stream_come_back_in_the_order_of_their_keys_and_are_sent_a
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn letters_come_back_in_the_order_of_their_records_and_not_in_that_in_which_they_were_stored() {
+    let services = Services::start(&["failed"]).await;
+    let held = lease().await;
+    let place = services.place("dead-letters = { stream = \"failed\" }\n", &Metrics::default());
+    // Of one key. The first worker died before its checkpoint, and its successor has had enough of one more record.
+    for numbers in [&[5, 12][..], &[5, 12, 19], &[1, 5]] {
+        let of_key = numbers.iter().map(|number| DeadLetter { partition_key: "key".to_owned(), ..letter(*number) });
+        place.store(of_key.collect(), &held.fence()).await.unwrap();
+    }
+    let found: Vec<_> = services.read("failed").await.into_iter().map(|letter| letter.position).collect();
+    assert_eq!(found, [1, 5, 12, 19].map(|number| letter(number).position));
+    services.local.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_does_not_take_them_is_named_and_a_lost_lease_sends_nothing() {
     let services = Services::start(&["failed"]).await;
     let metrics = Metrics::default();
@@ -254,12 +269,7 @@ async fn a_stream_is_read_to_its_tip_over_a_reshard_and_by_the_time_of_letters()
     let kinesis = Kinesis::new(services.clients.kinesis.clone());
     let filter = Filter { since: Some(letters[30].given_up_at), ..Filter::default() };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let places = vec![Place::Stream("failed".to_owned(), kinesis)];
-    let mut recent = Letters::new(places, filter, now.as_millis() as u64);
-    let mut found = Vec::new();
-    while let Some(next) = recent.next().await.unwrap() {
-        found.push(next.letter);
-    }
+    let found = wanted(Place::Stream("failed".to_owned(), kinesis), filter, now.as_millis() as u64).await;
     assert_eq!(by_key(&found), by_key(&letters[30..]));
     services.local.stop().await;
 }

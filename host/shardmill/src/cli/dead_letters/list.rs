@@ -5,7 +5,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
 use serde_json::json;
 
-use super::{Wanted, now, places, shown_second, text};
+use super::{Wanted, now, passed_over, places, shown_second, text};
 use crate::cli::{Failure, output};
 use crate::dead_letters::read::{Found, Letters};
 
@@ -16,10 +16,13 @@ Examples:
   shardmill dead-letters list --folder /var/lib/shardmill/dead-letters --limit 20
   shardmill dead-letters list --stream enrich-failed --json | jq -r .id
 
-A letter that was stored twice is shown once.";
+A letter that was stored twice is shown once. All places are looked through before the first letter is shown, those of \
+streams by way of a temporary file.";
 
 /// Of a reason in the table, in characters.
 const REASON: usize = 100;
+/// Of a table: a longer list is several, because a table is in memory until it is printed.
+const ROWS: usize = 1_000;
 /// The places of columns that are copied, or that say nothing in two lines.
 const UNBROKEN: [usize; 3] = [0, ATTEMPTS, 5];
 const ATTEMPTS: usize = 4;
@@ -40,11 +43,12 @@ pub(crate) struct Arguments {
 
 pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
     let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
-    let mut letters = Letters::new(places.open().await?, arguments.wanted.filter(None), now());
-    let marks = places.marks()?;
-    let mut table = table();
+    let marks = places.readable_marks()?;
+    let filter = arguments.wanted.filter(None, &places);
+    let mut letters = Letters::open(&places.open().await?, filter, now()).await?;
+    let mut rows = Vec::new();
     let (mut count, mut replayed, mut more) = (0, 0, false);
-    while let Some(found) = letters.next().await? {
+    for found in std::iter::from_fn(|| letters.next()).flatten() {
         if arguments.limit.is_some_and(|limit| count >= limit) {
             more = true;
             break;
@@ -53,24 +57,29 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
         count += 1;
         replayed += u64::from(is_replayed);
         if arguments.json {
-            output::line(line(&found, is_replayed, &places.name(found.place)));
-        } else {
-            add(&mut table, &found, is_replayed);
+            output::line(text::json(&line(&found, is_replayed, &places.name(&found.places))));
+            continue;
+        }
+        rows.push(row(&found, is_replayed));
+        if rows.len() == ROWS {
+            output::line(table(&mut rows));
         }
     }
     if arguments.json {
-        return Ok(());
+        return letters.all_read();
     }
-    if count > 0 {
-        output::line(&table);
+    if !rows.is_empty() {
+        output::line(table(&mut rows));
     }
     let more = if more { ", and more (--limit)" } else { "" };
-    let letters = if count == 1 { "letter" } else { "letters" };
-    output::line(format_args!("{count} dead {letters}{more}, {replayed} of them sent again."));
-    Ok(())
+    let word = if count == 1 { "letter" } else { "letters" };
+    let others = passed_over(letters.others());
+    output::line(format_args!("{count} dead {word}{more}, {replayed} of them sent again.{others}"));
+    letters.all_read()
 }
 
-fn table() -> Table {
+/// Empties the rows.
+fn table(rows: &mut Vec<[String; 8]>) -> Table {
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
     table.set_header(["Id", "Processor", "Shard", "Position", "Attempts", "Given up", "Again", "Reason"]);
@@ -82,12 +91,13 @@ fn table() -> Table {
     if let Some(column) = table.column_mut(ATTEMPTS) {
         column.set_cell_alignment(CellAlignment::Right);
     }
+    table.add_rows(rows.drain(..));
     table
 }
 
-fn add(table: &mut Table, found: &Found, is_replayed: bool) {
+fn row(found: &Found, is_replayed: bool) -> [String; 8] {
     let letter = &found.letter;
-    table.add_row([
+    [
         found.identity.id.to_string(),
         text::line(&letter.processor),
         text::line(&format!("{} {}", letter.stream, letter.shard)),
@@ -96,7 +106,7 @@ fn add(table: &mut Table, found: &Found, is_replayed: bool) {
         shown_second(letter.given_up_at),
         if is_replayed { "sent" } else { "" }.to_owned(),
         text::short(&letter.reason, REASON),
-    ]);
+    ]
 }
 
 /// Without the payload, which may be large.
@@ -107,10 +117,12 @@ fn line(found: &Found, is_replayed: bool, place: &str) -> serde_json::Value {
         "application": &*letter.application,
         "processor": &*letter.processor,
         "stream": &*letter.stream,
+        "stream_arn": &*letter.stream_arn,
         "shard": letter.shard.as_str(),
         "sequence_number": letter.position.sequence_number.as_str(),
         "sub_sequence_number": letter.position.sub_sequence_number,
         "partition_key": letter.partition_key,
+        "explicit_hash_key": letter.explicit_hash_key.map(|key| key.to_string()),
         "arrived_at": letter.arrived_at,
         "given_up_at": letter.given_up_at,
         "attempts": letter.attempts,

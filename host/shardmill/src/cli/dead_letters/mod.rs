@@ -13,10 +13,11 @@ use clap::{Args, Subcommand};
 
 use super::Failure;
 use crate::dead_letters::read::Filter;
+use places::Places;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// List dead letters, each shard's in order, oldest first.
+    /// List dead letters, those of each shard in the order of its records.
     #[command(after_help = list::EXAMPLES)]
     List(list::Arguments),
     /// Show a dead letter with its payload.
@@ -33,6 +34,9 @@ struct Wanted {
     /// Only those that this processor gave up.
     #[arg(long, value_name = "NAME")]
     processor: Option<String>,
+    /// Only those whose records came from this stream, by its name or ARN.
+    #[arg(long, value_name = "STREAM")]
+    from: Option<String>,
     /// Only those that were given up since then: a time such as 2026-07-01T12:00:00Z, a day, or how long ago, such as 2h.
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<u64>,
@@ -52,13 +56,24 @@ pub(super) async fn run(command: &Command) -> Result<(), Failure> {
 // === impl Wanted ===
 
 impl Wanted {
-    fn filter(&self, id: Option<&str>) -> Filter {
+    fn filter(&self, id: Option<&str>, places: &Places) -> Filter {
         Filter {
+            application: places.application().map(str::to_owned),
             id: id.map(str::to_ascii_lowercase),
             processor: self.processor.clone(),
+            from: self.from.clone(),
             since: self.since,
             reason: self.reason.clone(),
         }
+    }
+}
+
+/// Letters that the configuration's application has nothing to do with, as they are told; nothing if there are none.
+fn passed_over(others: u64) -> String {
+    match others {
+        0 => String::new(),
+        1 => " 1 letter of another application is passed over.".to_owned(),
+        others => format!(" {others} letters of other applications are passed over."),
     }
 }
 

@@ -1,15 +1,17 @@
 //! Where a command looks for dead letters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_config::SdkConfig;
 use clap::{ArgGroup, Args};
+use shardmill_engine::DeadLetter;
 use shardmill_producer::Producer;
 use shardmill_stream::Kinesis;
 use tokio::sync::OnceCell;
 
-use super::now;
+use super::{now, text};
 use crate::aws::{self, Clients};
 use crate::cli::Failure;
 use crate::config::{self, Config, DeadLetters, Log, LogFormat};
@@ -22,7 +24,8 @@ use crate::telemetry;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("place").args(["config", "folder", "stream"]).required(true).multiple(true))]
 pub(super) struct Arguments {
-    /// The configuration file, whose [processors.NAME.dead-letters] say where letters are, and [aws] how AWS is reached.
+    /// The configuration file, whose [processors.NAME.dead-letters] say where letters are, and [aws] how AWS is reached. Letters
+    /// of other applications are passed over.
     #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG")]
     config: Option<PathBuf>,
     /// A folder of dead letters, in place of those that the configuration names.
@@ -41,6 +44,7 @@ pub(super) struct Arguments {
 pub(super) struct Places {
     named: Vec<Named>,
     marks: Option<PathBuf>,
+    config: Option<Config>,
     aws: config::Aws,
     sdk: OnceCell<SdkConfig>,
 }
@@ -52,6 +56,7 @@ enum Named {
 }
 
 /// Which letters have been sent again, place by place.
+#[derive(Default)]
 pub(super) struct Book {
     marks: Vec<Marks>,
     /// Whether one file holds it for all places.
@@ -74,8 +79,8 @@ impl Arguments {
             // The command line asks for one of them.
             (None, None, None) => Vec::new(),
         };
-        let aws = config.map(|config| config.aws).unwrap_or_default();
-        Ok(Places { named, marks: self.marks.clone(), aws, sdk: OnceCell::new() })
+        let aws = config.as_ref().map(|config| config.aws.clone()).unwrap_or_default();
+        Ok(Places { named: each_once(named), marks: self.marks.clone(), config, aws, sdk: OnceCell::new() })
     }
 }
 
@@ -109,9 +114,32 @@ fn configured(config: &Config, processor: Option<&str>) -> Result<Vec<Named>, Fa
     Ok(named.into_iter().collect())
 }
 
+/// A folder that is called by two names is looked at once: it would lock itself out.
+fn each_once(named: Vec<Named>) -> Vec<Named> {
+    let mut met = HashSet::new();
+    let is_first = |named: &Named| match named {
+        Named::Folder(path) => std::fs::metadata(path).map_or(true, |found| met.insert((found.dev(), found.ino()))),
+        Named::Stream(_) => true,
+    };
+    named.into_iter().filter(is_first).collect()
+}
+
 // === impl Places ===
 
 impl Places {
+    /// The application whose letters are looked at, if it is not all.
+    pub(super) fn application(&self) -> Option<&str> {
+        self.config.as_ref().map(|config| config.application.as_str())
+    }
+
+    /// Whether a letter's record may go back without anybody saying where: whoever can write to a place can write a letter
+    /// that names any stream. Without a configuration the letter is all that there is.
+    pub(super) fn may_return(&self, letter: &DeadLetter) -> bool {
+        let Some(config) = &self.config else { return true };
+        *config.application == *letter.application
+            && config.processors.get(&*letter.processor).is_some_and(|found| found.reads(&letter.stream_arn))
+    }
+
     /// To be read. A folder is there then.
     pub(super) async fn open(&self) -> Result<Vec<Place>, Failure> {
         let mut places = Vec::with_capacity(self.named.len());
@@ -130,26 +158,37 @@ impl Places {
         Ok(places)
     }
 
-    /// How a place is called, by its number.
-    pub(super) fn name(&self, place: usize) -> String {
-        match &self.named[place] {
-            Named::Folder(folder) => folder.display().to_string(),
-            Named::Stream(stream) => stream.clone(),
+    /// How the first of some places is called, by its number.
+    pub(super) fn name(&self, places: &BTreeSet<usize>) -> String {
+        match places.first().map(|place| &self.named[*place]) {
+            Some(Named::Folder(folder)) => folder.display().to_string(),
+            Some(Named::Stream(stream)) => stream.clone(),
+            None => String::new(),
         }
     }
 
     /// What is known of letters that have been sent again.
     pub(super) fn marks(&self) -> Result<Book, Failure> {
-        self.book(Marks::read)
+        self.book(|path| Marks::read(path).map_err(|error| unmarked(path, &error)))
+    }
+
+    /// The same, as far as it can be read: letters can be looked at without.
+    pub(super) fn readable_marks(&self) -> Result<Book, Failure> {
+        self.book(|path| {
+            Ok(Marks::read(path).unwrap_or_else(|error| {
+                let file = path.display();
+                tracing::warn!(%file, %error, "which letters have been sent again cannot be read, and is not shown");
+                Marks::default()
+            }))
+        })
     }
 
     /// The same, held to note more.
     pub(super) fn hold_marks(&self) -> Result<Book, Failure> {
-        self.book(Marks::hold)
+        self.book(|path| Marks::hold(path).map_err(|error| unmarked(path, &error)))
     }
 
-    fn book(&self, open: fn(&Path) -> std::io::Result<Marks>) -> Result<Book, Failure> {
-        let open = |path: &Path| open(path).map_err(|error| unmarked(path, &error));
+    fn book(&self, open: impl Fn(&Path) -> Result<Marks, Failure>) -> Result<Book, Failure> {
         let of_place = |named: &Named| match named {
             Named::Folder(folder) => open(&Marks::of_folder(folder)),
             Named::Stream(_) => Ok(Marks::default()),
@@ -180,6 +219,15 @@ impl Places {
     }
 }
 
+#[cfg(test)]
+impl Places {
+    /// None, with streams of a region.
+    pub(super) fn of_region(region: &str) -> Self {
+        let aws = config::Aws { region: Some(region.to_owned()), ..Default::default() };
+        Self { named: Vec::new(), marks: None, config: None, aws, sdk: OnceCell::new() }
+    }
+}
+
 // === impl Book ===
 
 impl Book {
@@ -188,13 +236,36 @@ impl Book {
         self.marks.iter().any(|marks| marks.contains(identity))
     }
 
-    /// Notes what has been sent, of letters that were found in one place.
-    pub(super) fn add(&mut self, place: usize, sent: &[Identity], to: &str) -> Result<(), Failure> {
-        let marks = &mut self.marks[if self.is_one { 0 } else { place }];
-        marks.add(sent, to, now()).map_err(|error| {
-            Failure::running(format!("{} records were sent, and that cannot be noted in {error}", sent.len()))
-                .help("the next replay sends them once more")
+    /// Whether a place with its letter does not say so yet.
+    pub(super) fn lacks(&self, identity: &Identity, places: &BTreeSet<usize>) -> bool {
+        self.files_of(places).any(|file| !self.marks[file].contains(identity))
+    }
+
+    /// Notes what has been sent, in each place with its letters that does not say so yet.
+    pub(super) fn note<'q>(
+        &mut self,
+        sent: impl Iterator<Item = (&'q Identity, &'q BTreeSet<usize>)>,
+        to: &str,
+    ) -> Result<(), Failure> {
+        let mut by_file: BTreeMap<usize, BTreeSet<Identity>> = BTreeMap::new();
+        for (identity, places) in sent {
+            for file in self.files_of(places).filter(|file| !self.marks[*file].contains(identity)) {
+                by_file.entry(file).or_default().insert(*identity);
+            }
+        }
+        by_file.into_iter().try_for_each(|(file, sent)| {
+            self.marks[file].add(&sent, to, now()).map_err(|error| {
+                let error = text::line(&error);
+                Failure::running(format!("{} records were sent, and that cannot be noted in {error}", sent.len()))
+                    .help("the next replay sends them once more")
+            })
         })
+    }
+
+    /// The files that hold the marks of places, by their numbers.
+    fn files_of(&self, places: &BTreeSet<usize>) -> impl Iterator<Item = usize> {
+        let one = self.is_one.then_some(0);
+        one.into_iter().chain(if self.is_one { BTreeSet::new() } else { places.clone() })
     }
 }
 
@@ -204,4 +275,52 @@ fn unmarked(path: &Path, error: &std::io::Error) -> Failure {
         return Failure::unavailable(message).help("wait for it to end");
     }
     Failure::configuration(message).help("name another file with --marks FILE")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dead_letters::any_letter;
+
+    #[test]
+    fn a_folder_with_two_names_is_looked_at_once() {
+        let home = tempfile::tempdir().unwrap();
+        let [folder, link, other] = ["a", "b", "c"].map(|name| home.path().join(name));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::create_dir(&other).unwrap();
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        let named = [folder.clone(), link, folder.join("../a"), other.clone(), home.path().join("nowhere")];
+        let once = each_once(named.into_iter().map(Named::Folder).collect());
+        assert_eq!(once, [folder, other, home.path().join("nowhere")].map(Named::Folder));
+    }
+
+    #[test]
+    fn letters_send_records_back_where_their_processor_reads_and_nowhere_else() {
+        let text = "application = \"shop\"\n[processors.enrich]\nstream = \"orders\"\nplugin = \"p.wasm\"\n";
+        let config = config::parse("test.toml", text, Path::new("")).unwrap();
+        let places = Places {
+            named: Vec::new(),
+            marks: None,
+            aws: config.aws.clone(),
+            config: Some(config),
+            sdk: OnceCell::new(),
+        };
+        let of = |application: &str, processor: &str, stream: &str| DeadLetter {
+            application: application.into(),
+            processor: processor.into(),
+            stream: "orders".into(),
+            stream_arn: format!("arn:aws:kinesis:eu-west-1:123456789012:stream/{stream}").into(),
+            ..any_letter(1)
+        };
+        assert!(places.may_return(&of("shop", "enrich", "orders")));
+        for forged in [
+            of("shop", "enrich", "payments"),
+            of("shop", "audit", "orders"),
+            of("bank", "enrich", "orders"),
+            DeadLetter { stream_arn: "payments".into(), ..of("shop", "enrich", "orders") },
+        ] {
+            assert!(!places.may_return(&forged), "{forged:?}");
+        }
+        assert!(Places { config: None, ..places }.may_return(&of("shop", "enrich", "payments")));
+    }
 }

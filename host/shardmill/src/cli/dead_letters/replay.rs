@@ -1,6 +1,6 @@
 //! `shardmill dead-letters replay`
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -9,10 +9,10 @@ use shardmill_producer::Ordering;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::sender::{Ended, Pace, Queued, Sender};
-use super::{Wanted, id, now, places, show};
+use super::places::Places;
+use super::sender::{self, Ended, Pace, Queued, Sender};
+use super::{Wanted, id, now, passed_over, places, show, text};
 use crate::cli::{Failure, output, stop_at_signal};
-use crate::dead_letters::identity::Identity;
 use crate::dead_letters::read::{Found, Letters};
 use crate::dead_letters::replay::record;
 
@@ -24,8 +24,12 @@ Examples:
   shardmill dead-letters replay --folder /var/lib/shardmill/dead-letters --to orders-retry --rate 50
   shardmill dead-letters replay --stream enrich-failed --marks replayed.jsonl
 
-Records of a key are sent in their order. A record goes once, also if its letter was stored twice or if several processors \
-gave it up: whoever reads the stream gets it again, processors that had no trouble with it included. --to sends it elsewhere.
+Records of a key are sent in their order, whatever places their letters are in. A record goes once, also if its letter was \
+stored twice or if several processors gave it up: whoever reads the stream gets it again, processors that had no trouble with \
+it included. --to sends it elsewhere.
+
+With --config, records go back to streams that the letter's processor reads, and to no others: whoever can write to a place can \
+write a letter that names any stream. Without it letters are taken at their word: look at --dry-run first, or say --to.
 
 What has been sent is noted, and a later replay passes over it; one that was interrupted goes on where it was. Letters of a \
 folder are noted in the file .replayed beside them. A stream cannot be marked: without --marks FILE everything in it is sent \
@@ -63,6 +67,14 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// How a replay goes about it.
+struct Run<'a> {
+    arguments: &'a Arguments,
+    places: &'a Places,
+    stop: &'a CancellationToken,
+    bar: &'a ProgressBar,
+}
+
 /// What a replay has done besides sending.
 #[derive(Debug, Default)]
 struct Tally {
@@ -70,40 +82,40 @@ struct Tally {
     would: BTreeMap<String, u64>,
     /// What had been sent before.
     passed_over: u64,
-    /// Records that have been met already, in a letter of another consumer.
-    shared: Vec<(usize, Identity, String)>,
-    /// Records that were met.
-    met: HashSet<Identity>,
+    /// Letters about records that had been met.
+    repeats: u64,
+    /// Records whose letters name streams that their processors do not read.
+    unread: u64,
 }
 
 pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
     let stop = stop_at_signal()?;
-    let filter = arguments.wanted.filter(arguments.id.as_deref());
-    let mut letters = Letters::new(places.open().await?, filter, now());
+    let from = places.open().await?;
     let book = if arguments.dry_run { places.marks()? } else { places.hold_marks()? };
+    let filter = arguments.wanted.filter(arguments.id.as_deref(), &places);
+    let mut letters = tokio::select! {
+        biased;
+        () = stop.cancelled() => return Err(interrupted()),
+        letters = Letters::open(&from, filter, now()) => letters?,
+    };
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
     let pace = Pace::new(arguments.rate, Instant::now());
     let mut sender = Sender::new(&places, book, ordering, pace, stop.clone());
     let mut tally = Tally::default();
-    let bar = bar(arguments.json);
     // All of them first: an id that is cut too short must send nothing.
     let named = match &arguments.id {
-        Some(id) => tokio::select! {
-            biased;
-            () = stop.cancelled() => return Err(interrupted()),
-            found = show::all_of(&mut letters, id) => found?,
-        },
+        Some(id) => show::all_of(&mut letters, id)?,
         None => Vec::new(),
     };
-    let ended = send_all(arguments, named, &mut letters, &mut sender, &mut tally, &stop, &bar).await;
+    let bar = bar(arguments.json);
+    let run = Run { arguments, places: &places, stop: &stop, bar: &bar };
+    let ended = run.send_all(named, &mut letters, &mut sender, &mut tally).await;
     bar.finish_and_clear();
-    let noted = note_shared(&mut sender, &tally);
-    let repeats = letters.repeats() + tally.shared.len() as u64;
     let sent: BTreeMap<&str, u64> = if arguments.dry_run {
         tally.would.iter().map(|(stream, count)| (stream.as_str(), *count)).collect()
     } else {
-        sender.sent().collect()
+        sender.sent().filter(|(_, count)| *count > 0).collect()
     };
     let is_interrupted = matches!(ended, Err(Ended::Stopped));
     if arguments.json {
@@ -112,17 +124,24 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
             .iter()
             .map(|(id, reason)| json!({ "id": id.to_string(), "reason": reason.to_string() }))
             .collect();
-        output::line(json!({
+        let refused: serde_json::Map<_, _> = sender
+            .refused()
+            .map(|(stream, refused)| (stream.to_owned(), json!({ "left": refused.left, "reason": refused.reason })))
+            .collect();
+        output::line(text::json(&json!({
             "dry_run": arguments.dry_run,
             "sent": sent.values().sum::<u64>(),
             "to": sent,
             "sent_before": tally.passed_over,
-            "repeats": repeats,
+            "repeats": tally.repeats,
+            "of_others": letters.others(),
+            "not_read": tally.unread,
             "failed": failed,
+            "refused": refused,
             "interrupted": is_interrupted,
-        }));
+        })));
     } else {
-        tell(arguments, &sent, tally.passed_over, repeats);
+        tell(arguments, &sent, &tally, letters.others());
         for (id, reason) in &sender.failed {
             eprintln!("{id}: {reason}");
         }
@@ -130,91 +149,101 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     match ended {
         Err(Ended::Failed(failure)) => return Err(failure),
         Err(Ended::Stopped) => return Err(interrupted()),
-        Ok(()) => noted?,
+        Ok(()) => {}
     }
-    match sender.failed.len() {
-        0 => Ok(()),
-        count => Err(Failure::running(format!("{count} of the records cannot be sent"))
-            .help("`shardmill dead-letters show ID --payload` writes the payload of one")),
+    if let Some(failure) = sender::failure(sender.refused()) {
+        return Err(failure);
     }
+    if !sender.failed.is_empty() {
+        return Err(Failure::running(format!("{} of the records cannot be sent", sender.failed.len()))
+            .help("`shardmill dead-letters show ID --payload` writes the payload of one"));
+    }
+    if tally.unread > 0 {
+        let message = format!(
+            "{} records were left: by their letters they are of streams that no processor reads \
+                               which gave them up",
+            tally.unread
+        );
+        return Err(
+            Failure::running(message).help("look at them with `list --json`; --to STREAM sends them where you say")
+        );
+    }
+    letters.all_read()
 }
 
 fn interrupted() -> Failure {
     Failure::running("the replay was interrupted").help("the same command goes on where it was, by what has been noted")
 }
 
-/// Those that are named, and then what comes.
-async fn send_all(
-    arguments: &Arguments,
-    named: Vec<Found>,
-    letters: &mut Letters,
-    sender: &mut Sender<'_>,
-    tally: &mut Tally,
-    stop: &CancellationToken,
-    bar: &ProgressBar,
-) -> Result<(), Ended> {
-    let mut named = named.into_iter();
-    let mut chosen = 0;
-    loop {
-        let found = match named.next() {
-            Some(found) => Some(found),
-            None => tokio::select! {
-                biased;
-                () = stop.cancelled() => return Err(Ended::Stopped),
-                found = letters.next() => found?,
-            },
-        };
-        let Some(Found { letter, identity, place }) = found else { break };
-        bar.inc(1);
-        if let Some(left) = letters.left() {
-            bar.set_length(bar.position() + left as u64);
+// === impl Run ===
+
+impl Run<'_> {
+    /// Those that are named, and then what comes.
+    async fn send_all(
+        &self,
+        named: Vec<Vec<Found>>,
+        letters: &mut Letters,
+        sender: &mut Sender<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), Ended> {
+        let arguments = self.arguments;
+        let mut named = named.into_iter();
+        let mut chosen = 0;
+        while let Some(found) = named.next().or_else(|| letters.next()) {
+            if self.stop.is_cancelled() {
+                return Err(Ended::Stopped);
+            }
+            let copies: u64 = found.iter().map(|found| found.copies).sum();
+            tally.repeats += copies.saturating_sub(1);
+            self.bar.inc(copies);
+            self.bar.set_length(self.bar.position() + letters.left() as u64);
+            let places: BTreeSet<usize> = found.iter().flat_map(|found| &found.places).copied().collect();
+            let may_go = |found: &&Found| arguments.to.is_some() || self.places.may_return(&found.letter);
+            let Some(Found { letter, identity, .. }) = found.iter().find(may_go) else {
+                tally.unread += 1;
+                continue;
+            };
+            // By its ARN: another region or account may have a stream of that name.
+            let to = arguments.to.as_deref().unwrap_or(&letter.stream_arn);
+            if !arguments.again && sender.book.contains(identity) {
+                tally.passed_over += 1;
+                if !arguments.dry_run {
+                    sender.sent_before(*identity, places, to)?;
+                }
+                continue;
+            }
+            if arguments.limit.is_some_and(|limit| chosen >= limit) {
+                break;
+            }
+            chosen += 1;
+            if arguments.dry_run {
+                *tally.would.entry(to.to_owned()).or_default() += 1;
+            } else {
+                sender.add(to, Queued { identity: *identity, places, record: record(letter) }).await?;
+            }
         }
-        let to = arguments.to.as_deref().unwrap_or(&letter.stream);
-        if !tally.met.insert(identity) {
-            tally.shared.push((place, identity, to.to_owned()));
-            continue;
-        }
-        if !arguments.again && sender.book.contains(&identity) {
-            tally.passed_over += 1;
-            continue;
-        }
-        if arguments.limit.is_some_and(|limit| chosen >= limit) {
-            break;
-        }
-        chosen += 1;
-        if arguments.dry_run {
-            *tally.would.entry(to.to_owned()).or_default() += 1;
-        } else {
-            sender.add(to, Queued { identity, place, record: record(&letter) }).await?;
-        }
+        sender.finish().await
     }
-    sender.finish().await
 }
 
-/// Notes records that were sent in the places of their other letters as well.
-fn note_shared(sender: &mut Sender<'_>, tally: &Tally) -> Result<(), Failure> {
-    for (place, identity, to) in &tally.shared {
-        if sender.book.contains(identity) {
-            sender.book.add(*place, &[*identity], to)?;
-        }
-    }
-    Ok(())
-}
-
-fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, passed_over: u64, repeats: u64) {
+fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, tally: &Tally, others: u64) {
     let (verb, end) = if arguments.dry_run { ("would be sent", " (a dry run)") } else { ("sent", "") };
     let records = |count: u64| if count == 1 { "1 record".to_owned() } else { format!("{count} records") };
-    if sent.values().all(|count| *count == 0) {
+    if sent.is_empty() {
         output::line(format_args!("{} {verb}{end}.", records(0)));
     }
-    for (stream, count) in sent.iter().filter(|(_, count)| **count > 0) {
-        output::line(format_args!("{} {verb} to {stream}{end}.", records(*count)));
+    for (stream, count) in sent {
+        output::line(format_args!("{} {verb} to {}{end}.", records(*count), text::line(stream)));
     }
-    if passed_over > 0 {
-        output::line(format_args!("{} passed over, sent before; --again sends them again.", records(passed_over)));
+    if tally.passed_over > 0 {
+        let count = records(tally.passed_over);
+        output::line(format_args!("{count} passed over, sent before; --again sends them again."));
     }
-    if repeats > 0 {
-        output::line(format_args!("{repeats} letters about records that had been met."));
+    if tally.repeats > 0 {
+        output::line(format_args!("{} letters about records that had been met.", tally.repeats));
+    }
+    if others > 0 {
+        output::line(passed_over(others).trim_start());
     }
 }
 

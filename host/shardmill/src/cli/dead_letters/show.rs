@@ -36,47 +36,49 @@ pub(crate) struct Arguments {
 
 pub(super) async fn show(arguments: &Arguments) -> Result<(), Failure> {
     let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
-    let mut letters = Letters::new(places.open().await?, arguments.wanted.filter(Some(&arguments.id)), now());
-    let marks = places.marks()?;
-    let all = all_of(&mut letters, &arguments.id).await?;
+    let marks = places.readable_marks()?;
+    let filter = arguments.wanted.filter(Some(&arguments.id), &places);
+    let mut letters = Letters::open(&places.open().await?, filter, now()).await?;
+    let all: Vec<Found> = all_of(&mut letters, &arguments.id)?.into_iter().flatten().collect();
     let Some(first) = all.first() else { return Ok(()) };
     if arguments.payload {
         if all.iter().any(|found| found.identity != first.identity) {
             return Err(Failure::running("there are letters about records with different payloads in that place")
                 .help("look at them with --json"));
         }
-        return write(&first.letter.data);
+        write(&first.letter.data)?;
+        return letters.all_read();
     }
-    let copies = all.len() as u64 + letters.repeats();
+    let copies: u64 = all.iter().map(|found| found.copies).sum();
     for (index, found) in all.iter().enumerate() {
         let is_replayed = marks.contains(&found.identity);
         if arguments.json {
             let mut letter: Value = serde_json::from_str(&to_json(&found.letter)).unwrap_or_default();
             letter["replayed"] = is_replayed.into();
             letter["copies"] = copies.into();
-            letter["place"] = places.name(found.place).into();
-            output::line(letter);
+            letter["place"] = places.name(&found.places).into();
+            output::line(text::json(&letter));
             continue;
         }
         if index > 0 {
             output::line("");
         }
-        tell(found, is_replayed, &places.name(found.place), copies);
+        tell(found, is_replayed, &places.name(&found.places), copies);
     }
-    Ok(())
+    letters.all_read()
 }
 
 /// The letters about the one record whose id begins like this, one or more.
-pub(super) async fn all_of(letters: &mut Letters, id: &str) -> Result<Vec<Found>, Failure> {
-    let mut all: Vec<Found> = Vec::new();
-    while let Some(found) = letters.next().await? {
-        all.push(found);
-    }
-    let ids: BTreeSet<String> = all.iter().map(|found| found.identity.id.to_string()).collect();
+pub(super) fn all_of(letters: &mut Letters, id: &str) -> Result<Vec<Vec<Found>>, Failure> {
+    let all: Vec<Vec<Found>> = std::iter::from_fn(|| letters.next()).collect();
+    let ids: BTreeSet<String> = all.iter().flatten().map(|found| found.identity.id.to_string()).collect();
     match ids.len() {
         1 => Ok(all),
-        0 => Err(Failure::running(format!("there is no dead letter whose id begins with `{id}`"))
-            .help("`shardmill dead-letters list` shows those that there are")),
+        // Its letter may be in one of them.
+        0 => letters
+            .all_read()
+            .and(Err(Failure::running(format!("there is no dead letter whose id begins with `{id}`"))
+                .help("`shardmill dead-letters list` shows those that there are"))),
         _several => {
             let ids: Vec<String> = ids.into_iter().collect();
             Err(Failure::running(format!("`{id}` begins the ids of several dead letters"))
@@ -93,7 +95,7 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
     say("given up by", &format!("{} of {}", letter.processor, letter.application));
     say("given up at", &format!("{} after {} attempts", shown_time(letter.given_up_at), letter.attempts));
     say("reason", &letter.reason);
-    say("stream", &letter.stream);
+    say("stream", &letter.stream_arn);
     say("shard", letter.shard.as_str());
     say("position", &letter.position.to_string());
     say("arrived at", &shown_time(letter.arrived_at));

@@ -6,13 +6,39 @@ use std::fmt::Write as _;
 const SHOWN_BYTES: usize = 1 << 10;
 const BYTES_OF_A_LINE: usize = 16;
 
+/// Whether a terminal would obey a character, or show it as nothing: control characters, line and paragraph separators,
+/// and those that turn the direction of texts, join, hide or tag.
+fn is_unseen(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
+}
+
+fn seen(text: &str, is_kept: impl Fn(char) -> bool) -> String {
+    let mut seen = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_unseen(character) && !is_kept(character) {
+            seen.extend(character.escape_default());
+        } else {
+            seen.push(character);
+        }
+    }
+    seen
+}
+
 /// A text in one line, without what a terminal would take for a command.
 pub(super) fn line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() { line.extend(character.escape_default()) } else { line.push(character) }
-    }
-    line
+    seen(text, |_| false)
 }
 
 /// A text in one line of at most so many characters.
@@ -25,10 +51,29 @@ pub(super) fn short(text: &str, longest: usize) -> String {
     short
 }
 
-/// The text that a payload is, if it is one.
-pub(super) fn as_text(payload: &[u8]) -> Option<&str> {
+/// JSON in one line, in which a terminal finds no command either.
+pub(super) fn json(value: &serde_json::Value) -> String {
+    let mut json = String::new();
+    for character in value.to_string().chars() {
+        if is_unseen(character) {
+            // Only texts hold such characters.
+            let mut units = [0; 2];
+            for unit in character.encode_utf16(&mut units) {
+                // A text takes all that is written to it.
+                let _ = write!(json, "\\u{unit:04x}");
+            }
+        } else {
+            json.push(character);
+        }
+    }
+    json
+}
+
+/// The text that a payload is, if it is one, line by line.
+pub(super) fn as_text(payload: &[u8]) -> Option<String> {
     let is_text = |text: &&str| !text.chars().any(|character| character.is_control() && !"\n\r\t".contains(character));
-    std::str::from_utf8(payload).ok().filter(is_text)
+    let text = std::str::from_utf8(payload).ok().filter(is_text)?;
+    Some(seen(text, |character| "\n\t".contains(character)))
 }
 
 /// Bytes in hexadecimal and in ASCII, as far as they are shown.
@@ -57,10 +102,22 @@ mod tests {
     fn what_a_terminal_would_obey_is_shown_and_not_sent() {
         assert_eq!(line("a\u{1b}[2Jb\r\nc\u{7f} é"), "a\\u{1b}[2Jb\\r\\nc\\u{7f} é");
         assert_eq!((short("ééé", 3), short("éééé", 3)), ("ééé".to_owned(), "ééé…".to_owned()));
-        assert_eq!(as_text("é\n\t".as_bytes()), Some("é\n\t"));
+        // Not even with the order of a line's characters, or with a line of its own.
+        assert_eq!(line("a\u{202e}b\u{2066}c\u{2028}d\u{feff}"), "a\\u{202e}b\\u{2066}c\\u{2028}d\\u{feff}");
+        assert_eq!(line("नमस्ते e\u{301} 👍 \u{a0}"), "नमस्ते e\u{301} 👍 \u{a0}");
+        assert_eq!(as_text("é\n\t".as_bytes()).as_deref(), Some("é\n\t"));
+        assert_eq!(as_text("paid\r\u{2067}unpaid".as_bytes()).as_deref(), Some("paid\\r\\u{2067}unpaid"));
         for payload in [&b"\xff"[..], b"a\x1b[2J", b"\0"] {
             assert_eq!(as_text(payload), None);
         }
+    }
+
+    #[test]
+    fn json_means_the_same_and_holds_nothing_that_a_terminal_would_obey() {
+        let value = serde_json::json!({ "a\u{9b}2J": "b\u{202e}\u{1b}\u{e0001}\\\n", "c": [1, "é"] });
+        let text = json(&value);
+        assert!(!text.chars().any(is_unseen), "{text:?}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

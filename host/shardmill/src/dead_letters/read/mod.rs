@@ -1,20 +1,27 @@
-//! Letters read back from where they are kept, each once: a letter may be stored twice.
+//! Letters read back from where they are kept.
+//!
+//! All places are looked through once for where each letter is (`index`), and then letters are read in `order`: that of
+//! each shard's records, whichever place they are in and whenever they were stored. A worker that dies stores letters again
+//! behind later ones, so that no place by itself has that order. What stays in memory is where letters are, about 300 bytes
+//! for each; the letters of a `stream` are written to a temporary file.
 
-mod folder;
+mod index;
 mod order;
 mod stream;
 
-use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::iter::Peekable;
+use std::path::PathBuf;
 
-use shardmill_cause::with_causes;
 use shardmill_engine::DeadLetter;
 use shardmill_stream::Kinesis;
 
-use super::identity::Identity;
+use super::identity::{Identity, LetterId};
 use crate::cli::Failure;
-use folder::FolderReader;
+use crate::config::may_be_one;
+pub(crate) use index::unreadable_folder;
+use index::{Entry, Index, LetterFile};
 use stream::StreamReader;
 
 /// Where letters are kept.
@@ -29,139 +36,159 @@ pub(crate) enum Place {
 /// Which letters are wanted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filter {
+    /// The application that gave it up. Letters of others are counted.
+    pub(crate) application: Option<String>,
     /// What its id begins with.
     pub(crate) id: Option<String>,
     /// The processor that gave it up.
     pub(crate) processor: Option<String>,
+    /// The stream that its record came from, by its name or ARN.
+    pub(crate) from: Option<String>,
     /// When it was given up at the earliest, in milliseconds since 1970.
     pub(crate) since: Option<u64>,
     /// What its reason contains, in letters of either case.
     pub(crate) reason: Option<String>,
 }
 
-/// A letter that was found.
+/// What a consumer has said of a record, with all copies of it.
 #[derive(Debug)]
 pub(crate) struct Found {
+    /// The first copy.
     pub(crate) letter: DeadLetter,
     pub(crate) identity: Identity,
-    /// The place that it is in, by its number.
-    pub(crate) place: usize,
+    /// The places that have copies, by their numbers.
+    pub(crate) places: BTreeSet<usize>,
+    /// How many copies there are.
+    pub(crate) copies: u64,
 }
 
-/// Brings the letters of some places, one place after another.
+/// Brings the letters of places.
 pub(crate) struct Letters {
-    places: Vec<Place>,
-    /// The next place to be opened.
-    next: usize,
-    reading: Option<Reading>,
-    filter: Filter,
-    now: u64,
-    /// What has been brought, by record and consumer.
-    seen: HashSet<(Identity, u32)>,
-    consumers: HashMap<(Arc<str>, Arc<str>), u32>,
-    repeats: u64,
-}
-
-enum Reading {
-    Folder(FolderReader),
-    Stream(Box<StreamReader>),
+    files: Vec<LetterFile>,
+    entries: Peekable<std::vec::IntoIter<Entry>>,
+    /// Records that stand next.
+    ready: VecDeque<Vec<Found>>,
+    /// The file that was read last, with its number: the next letter is most often in the same one.
+    open: Option<(usize, File)>,
+    /// Files that could not be read, by their numbers.
+    unread: BTreeSet<usize>,
+    others: u64,
 }
 
 // === impl Filter ===
 
 impl Filter {
-    fn wants(&self, letter: &DeadLetter, identity: &Identity) -> bool {
+    fn wants(&self, letter: &DeadLetter) -> bool {
         self.processor.as_ref().is_none_or(|processor| **processor == *letter.processor)
+            && self.from.as_ref().is_none_or(|stream| may_be_one(stream, &letter.stream_arn))
             && self.since.is_none_or(|since| letter.given_up_at >= since)
             && self.reason.as_ref().is_none_or(|text| letter.reason.to_lowercase().contains(&text.to_lowercase()))
-            && self.id.as_ref().is_none_or(|id| identity.id.begins_with(id))
+            && self.id.as_ref().is_none_or(|id| LetterId::of(letter).begins_with(id))
+    }
+
+    fn is_of_application(&self, letter: &DeadLetter) -> bool {
+        self.application.as_ref().is_none_or(|application| **application == *letter.application)
     }
 }
 
 // === impl Letters ===
 
 impl Letters {
-    /// `now` is in milliseconds since 1970.
-    pub(crate) fn new(places: Vec<Place>, filter: Filter, now: u64) -> Self {
-        Self {
-            places,
-            next: 0,
-            reading: None,
-            filter,
-            now,
-            seen: HashSet::new(),
-            consumers: HashMap::new(),
-            repeats: 0,
-        }
-    }
-
-    /// The next letter that is wanted and has not been brought. Of letters that are the same the first one comes.
-    pub(crate) async fn next(&mut self) -> Result<Option<Found>, Failure> {
-        loop {
-            let letter = match &mut self.reading {
-                Some(Reading::Folder(reader)) => reader.next().map_err(|error| unreadable(&error))?,
-                Some(Reading::Stream(reader)) => reader.next().await?,
-                None => {
-                    if !self.open_next().await? {
-                        return Ok(None);
+    /// Looks through places. `now` is in milliseconds since 1970.
+    ///
+    /// # Cancellation
+    /// If this is dropped, the file in hand is looked through to its end, on a thread of its own.
+    pub(crate) async fn open(places: &[Place], filter: Filter, now: u64) -> Result<Self, Failure> {
+        let since = filter.since;
+        let mut index = Index::new(filter);
+        for (number, place) in places.iter().enumerate() {
+            match place {
+                Place::Folder(folder) => {
+                    let folder = folder.clone();
+                    for file in apart(move || index::files(&folder)).await?? {
+                        index = apart(move || index.scan(number, file)).await?;
                     }
-                    continue;
                 }
-            };
-            let Some(letter) = letter else {
-                self.reading = None;
-                continue;
-            };
-            let identity = Identity::of(&letter);
-            if !self.filter.wants(&letter, &identity) {
-                continue;
+                Place::Stream(stream, kinesis) => {
+                    let reader = StreamReader::open(kinesis.clone(), stream, since, now).await?;
+                    index.keep(number, reader).await?;
+                }
             }
-            let count = u32::try_from(self.consumers.len()).unwrap_or(u32::MAX);
-            let consumer = (Arc::clone(&letter.application), Arc::clone(&letter.processor));
-            let consumer = *self.consumers.entry(consumer).or_insert(count);
-            if self.seen.insert((identity, consumer)) {
-                return Ok(Some(Found { letter, identity, place: self.next - 1 }));
+        }
+        let Index { files, entries, unread, others, .. } = index;
+        let entries = apart(move || order::in_order(entries)).await?.into_iter().peekable();
+        Ok(Self { files, entries, ready: VecDeque::new(), open: None, unread, others })
+    }
+
+    /// The letters about the next record, one for each consumer that gave it up, copies taken together.
+    pub(crate) fn next(&mut self) -> Option<Vec<Found>> {
+        loop {
+            if let Some(record) = self.ready.pop_front() {
+                return Some(record);
             }
-            self.repeats += 1;
+            let first = self.entries.next()?;
+            self.take(&first);
+            while let Some(copy) = self.entries.next_if(|next| first.is_at(next)) {
+                self.take(&copy);
+            }
         }
     }
 
-    /// How many letters were passed over because they had been brought.
-    pub(crate) fn repeats(&self) -> u64 {
-        self.repeats
+    /// How many letters are left, copies included.
+    pub(crate) fn left(&self) -> usize {
+        self.entries.len()
     }
 
-    /// How many letters are left in the place that is being read, wanted or not, if that is known.
-    pub(crate) fn left(&self) -> Option<usize> {
-        match &self.reading {
-            Some(Reading::Folder(reader)) => Some(reader.len()),
-            Some(Reading::Stream(_)) | None => None,
+    /// How many letters of other applications were passed over.
+    pub(crate) fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// An error if files could not be read. The log has named them.
+    pub(crate) fn all_read(&self) -> Result<(), Failure> {
+        match self.unread.len() {
+            0 => Ok(()),
+            files => {
+                Err(Failure::running(format!("{files} files could not be read; the letters in them are left out"))
+                    .help("the warnings above say which and why; the same command comes back to them"))
+            }
         }
     }
 
-    /// Whether there was one.
-    async fn open_next(&mut self) -> Result<bool, Failure> {
-        let Some(place) = self.places.get(self.next) else { return Ok(false) };
-        self.reading = Some(match place {
-            Place::Folder(folder) => {
-                Reading::Folder(FolderReader::open(folder).map_err(|error| unreadable_folder(folder, &error))?)
+    fn take(&mut self, entry: &Entry) {
+        let file = &self.files[entry.file];
+        let letter = match file.read(entry, &mut self.open) {
+            Ok(letter) => letter,
+            Err(error) => {
+                if self.unread.insert(entry.file) {
+                    index::tell_unread(file, &error);
+                }
+                return;
             }
-            Place::Stream(stream, kinesis) => {
-                let reader = StreamReader::open(kinesis.clone(), stream, self.filter.since, self.now).await?;
-                Reading::Stream(Box::new(reader))
-            }
+        };
+        let identity = Identity::of(&letter);
+        // A stream that was deleted and created again may have another record in the same place.
+        let known = self.ready.iter().position(|record| record.iter().any(|found| found.identity == identity));
+        let known = known.unwrap_or_else(|| {
+            self.ready.push_back(Vec::new());
+            self.ready.len() - 1
         });
-        self.next += 1;
-        Ok(true)
+        let record = &mut self.ready[known];
+        let is_of = |found: &&mut Found| {
+            (&found.letter.application, &found.letter.processor) == (&letter.application, &letter.processor)
+        };
+        match record.iter_mut().find(is_of) {
+            Some(found) => {
+                found.places.insert(file.place);
+                found.copies += 1;
+            }
+            None => record.push(Found { letter, identity, places: BTreeSet::from([file.place]), copies: 1 }),
+        }
     }
 }
 
-/// A folder that is not there, or that this process may not read.
-pub(crate) fn unreadable_folder(folder: &Path, error: &std::io::Error) -> Failure {
-    Failure::configuration(format!("dead letters cannot be read from the folder {}: {error}", folder.display()))
-        .help("name the folder that workers write to, as this machine sees it")
-}
-
-fn unreadable(error: &std::io::Error) -> Failure {
-    Failure::running(format!("a dead letter cannot be read: {}", with_causes(error)))
+/// On a thread where it keeps nobody waiting.
+async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Failure::running(format!("dead letters cannot be looked through: {error}")))
 }

@@ -1,5 +1,4 @@
-//! Letters of a stream, from the oldest that it keeps to its tip, parents before the shards that followed them. Letters of a
-//! key stand in one shard, in the order in which they were stored.
+//! Letters of a stream, from the oldest that it keeps to its tip, shard by shard as they were stored.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,7 +6,7 @@ use std::sync::Arc;
 use shardmill_engine::DeadLetter;
 use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, ShardId, Unpacker};
 use shardmill_stream::polling::{Options, Source};
-use shardmill_stream::{Demand, Error, Kinesis, Metrics, PollingReader, ReadFrom, Reader, Shard};
+use shardmill_stream::{Demand, Error, Kinesis, Metrics, PollingReader, ReadFrom, Reader};
 
 use crate::dead_letters::letter::NotALetter;
 use crate::dead_letters::parts::{Joiner, Taken};
@@ -57,7 +56,7 @@ impl StreamReader {
             // A time to come is refused.
             from: from.map_or(ReadFrom::TrimHorizon, |from| ReadFrom::AtTimestamp(from.min(now))),
             until_ms: now.saturating_add(LATEST_MS),
-            shards: parents_first(shards),
+            shards: shards.into_iter().map(|shard| shard.id).collect(),
             open: None,
             joiner: Joiner::default(),
             found: VecDeque::new(),
@@ -134,42 +133,5 @@ fn open(kinesis: &Kinesis, stream: &Arc<str>, shard: ShardId, creation_time_ms: 
         reader: PollingReader::new(kinesis.clone(), source, from.clone(), &options, &metrics, rand::random()),
         unpacker: Unpacker::new(None, HashKeyRange::ALL, OutOfRange::Deliver),
         last: false,
-    }
-}
-
-/// Each shard after its parents, as far as they are listed, else in the order of their ids.
-fn parents_first(mut shards: Vec<Shard>) -> VecDeque<ShardId> {
-    shards.sort_by(|left, right| left.id.cmp(&right.id));
-    let mut ordered = VecDeque::with_capacity(shards.len());
-    while !shards.is_empty() {
-        let waits =
-            |shard: &Shard| shards.iter().any(|other| other.id != shard.id && shard.parents.contains(&other.id));
-        // No stream's shards go round in a circle; if they did, any one would do.
-        let next = shards.iter().position(|shard| !waits(shard)).unwrap_or(0);
-        ordered.push_back(shards.remove(next).id);
-    }
-    ordered
-}
-
-#[cfg(test)]
-mod tests {
-    use shardmill_record::SequenceNumber;
-
-    use super::*;
-
-    #[test]
-    fn a_shard_comes_after_its_parents_whatever_they_are_called() {
-        let shard = |id: &str, parents: &[&str]| Shard {
-            id: ShardId::parse(id).unwrap(),
-            parents: parents.iter().map(|parent| ShardId::parse(parent).unwrap()).collect(),
-            range: HashKeyRange::ALL,
-            starting_sequence: SequenceNumber::parse("1").unwrap(),
-            ending_sequence: None,
-        };
-        let shards = vec![shard("a", &["d", "c"]), shard("b", &["expired"]), shard("c", &["b"]), shard("d", &[])];
-        let ordered: Vec<_> = parents_first(shards).iter().map(ToString::to_string).collect();
-        assert_eq!(ordered, ["b", "c", "d", "a"]);
-        let circle = vec![shard("a", &["b"]), shard("b", &["a"])];
-        assert_eq!(parents_first(circle).len(), 2);
     }
 }
