@@ -5,7 +5,7 @@ use std::process::Stdio;
 use shardmill_tests::{Services, assert_says, command};
 use tempfile::TempDir;
 
-use crate::letters::{GIVEN_UP, Letter, assert_holds, ends, id_of, json_line, json_lines, letters, write};
+use crate::letters::{GIVEN_UP, Letter, arn, assert_holds, ends, id_of, json_line, json_lines, letters, write};
 
 /// A folder with letters of two workers, of which some are there twice and some lines are none, and services with the stream
 /// that their records came from.
@@ -43,6 +43,8 @@ async fn letters_are_listed_once_in_order_and_filtered() {
         (&first["processor"], &first["partition_key"], &first["attempts"], &first["given_up_at"], &first["replayed"]),
         (&"enrich".into(), &"key-1".into(), &3.into(), &(GIVEN_UP + 1000).into(), &false.into())
     );
+    assert_eq!(first["explicit_hash_key"], serde_json::Value::Null);
+    assert_eq!(listed[9]["explicit_hash_key"], "340282366920938463463374607431768211455");
     let count = async |arguments: &[&str]| {
         json_lines(&services, &[&["list", "--folder", path, "--json"], arguments].concat()).await.len()
     };
@@ -50,6 +52,7 @@ async fn letters_are_listed_once_in_order_and_filtered() {
     assert_eq!(count(&["--since", "2025-06-15T15:06:51Z"]).await, 10);
     assert_eq!(count(&["--since", "1s"]).await, 0, "the letters are older, or this machine's clock is wrong");
     assert_eq!(count(&["--processor", "other"]).await, 0);
+    assert_eq!((count(&["--from", "orders"]).await, count(&["--from", &arn("order")]).await), (20, 0));
     assert_eq!(count(&["--limit", "7"]).await, 7);
 
     let table = ends(&services, 0, &["list", "--folder", path]).await;
@@ -79,9 +82,14 @@ async fn a_letter_is_shown_with_its_payload_as_it_is() {
         ends(&services, 0, &[&["show", &id, "--folder", path], arguments].concat()).await
     };
     let text = show(8, &[]).await;
-    for said in
-        ["plain text, über alles", "enrich of tests", "no such customer", "49570000000008/0", "stored         2 times"]
-    {
+    for said in [
+        "plain text, über alles",
+        &arn("orders"),
+        "enrich of tests",
+        "no such customer",
+        "49570000000008/0",
+        "stored         2 times",
+    ] {
         assert!(text.contains(said), "{said:?} in\n{text}");
     }
     let escaped = show(9, &[]).await;
@@ -109,7 +117,11 @@ async fn records_are_sent_again_as_they_were_and_the_second_time_passed_over() {
         json_line(&services, &[&["replay", "--folder", path, "--json"], arguments].concat()).await
     };
     let dry = replay(&["--dry-run"]).await;
-    assert_eq!((&dry["sent"], &dry["to"]["orders"], &dry["dry_run"]), (&20.into(), &20.into(), &true.into()), "{dry}");
+    assert_eq!(
+        (&dry["sent"], &dry["to"][arn("orders")], &dry["dry_run"]),
+        (&20.into(), &20.into(), &true.into()),
+        "{dry}"
+    );
     assert_holds(&services, "orders", &[]).await;
 
     let listed = json_lines(&services, &["list", "--folder", path, "--json"]).await;

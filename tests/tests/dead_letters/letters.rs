@@ -4,7 +4,7 @@ use std::path::Path;
 
 use aws_smithy_types::base64;
 use serde_json::{Value, json};
-use shardmill_tests::{Finished, Services, command, run};
+use shardmill_tests::{Environment, Finished, Services, command, run};
 
 /// When the first letter was given up, in milliseconds since 1970: 15 June 2025, 15:06:40.
 pub(crate) const GIVEN_UP: u64 = 1_750_000_000_000;
@@ -13,8 +13,11 @@ pub(crate) const GIVEN_UP: u64 = 1_750_000_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct Letter {
     pub(crate) number: u64,
+    pub(crate) application: &'static str,
     pub(crate) processor: &'static str,
     pub(crate) stream: &'static str,
+    /// In place of the stream's own.
+    pub(crate) arn: Option<String>,
     pub(crate) key: String,
     pub(crate) hash_key: Option<String>,
     pub(crate) reason: &'static str,
@@ -26,7 +29,17 @@ impl Letter {
     pub(crate) fn new(number: u64) -> Letter {
         let key = format!("key-{}", number % 5);
         let data = format!(r#"{{"n":{number},"key":"{key}"}}"#).into_bytes();
-        Letter { number, processor: "enrich", stream: "orders", key, hash_key: None, reason: "no such customer", data }
+        Letter {
+            number,
+            application: "tests",
+            processor: "enrich",
+            stream: "orders",
+            arn: None,
+            key,
+            hash_key: None,
+            reason: "no such customer",
+            data,
+        }
     }
 
     /// One line of a file, or a record of a stream.
@@ -34,9 +47,10 @@ impl Letter {
         let mut letter = json!({
             "dead_letter": 1,
             "id": "not looked at",
-            "application": "tests",
+            "application": self.application,
             "processor": self.processor,
             "stream": self.stream,
+            "stream_arn": self.arn.clone().unwrap_or_else(|| arn(self.stream)),
             "shard": "shardId-000000000000",
             "sequence_number": format!("4957{:010}", self.number),
             "sub_sequence_number": 0,
@@ -57,6 +71,11 @@ impl Letter {
     }
 }
 
+/// The ARN of a stream of the built-in services.
+pub(crate) fn arn(stream: &str) -> String {
+    format!("arn:aws:kinesis:us-east-1:000000000000:stream/{stream}")
+}
+
 /// Letters of ordinary records.
 pub(crate) fn letters(numbers: impl IntoIterator<Item = u64>) -> Vec<Letter> {
     numbers.into_iter().map(Letter::new).collect()
@@ -69,30 +88,35 @@ pub(crate) fn write(folder: &Path, file: &str, letters: &[Letter]) {
 }
 
 /// Runs `shardmill dead-letters`.
-pub(crate) async fn dead_letters(services: &Services, arguments: &[&str]) -> Finished {
+pub(crate) async fn dead_letters(services: &impl Environment, arguments: &[&str]) -> Finished {
     let mut child = command();
     child.arg("dead-letters").args(arguments).envs(services.environment());
     run(child).await
 }
 
 /// The same, which must end with this exit status; its standard output.
-pub(crate) async fn ends(services: &Services, code: i32, arguments: &[&str]) -> String {
+pub(crate) async fn ends(services: &impl Environment, code: i32, arguments: &[&str]) -> String {
     let finished = dead_letters(services, arguments).await;
     assert_eq!(finished.code, Some(code), "{arguments:?}: {finished:?}");
     finished.stdout
 }
 
 /// The JSON lines of a command that ends well.
-pub(crate) async fn json_lines(services: &Services, arguments: &[&str]) -> Vec<Value> {
+pub(crate) async fn json_lines(services: &impl Environment, arguments: &[&str]) -> Vec<Value> {
     let stdout = ends(services, 0, arguments).await;
     stdout.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
 /// The one JSON line of a command that ends well.
-pub(crate) async fn json_line(services: &Services, arguments: &[&str]) -> Value {
-    let mut lines = json_lines(services, arguments).await;
-    assert_eq!(lines.len(), 1, "{lines:?}");
-    lines.remove(0)
+pub(crate) async fn json_line(services: &impl Environment, arguments: &[&str]) -> Value {
+    json_line_of(services, 0, arguments).await
+}
+
+/// The one JSON line of a command that ends with this exit status.
+pub(crate) async fn json_line_of(services: &impl Environment, code: i32, arguments: &[&str]) -> Value {
+    let stdout = ends(services, code, arguments).await;
+    assert_eq!(stdout.lines().count(), 1, "{stdout}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
 /// The ids of a listing, by number.

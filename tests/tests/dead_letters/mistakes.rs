@@ -3,7 +3,7 @@
 use shardmill_tests::{Finished, Services, assert_says, command, run};
 use tempfile::TempDir;
 
-use crate::letters::{dead_letters, letters, write};
+use crate::letters::{arn, dead_letters, letters, write};
 
 fn assert_told(finished: &Finished, code: i32, said: &[&str]) {
     assert_eq!(finished.code, Some(code), "{finished:?}");
@@ -33,7 +33,9 @@ async fn what_is_wrong_is_said_with_its_exit_status() {
     tell(&["list", "--stream", "nowhere"], 69, &["nowhere"]).await;
     tell(&["list", "--config", "/nowhere.toml"], 78, &["/nowhere.toml", "--config FILE"]).await;
     // The streams that the records came from.
-    tell(&["replay", "--folder", path], 69, &["`gone`", "create the stream"]).await;
+    tell(&["replay", "--folder", path], 69, &["1 records", "stream/gone`", "2 records", "stream/orders`", "create"])
+        .await;
+    tell(&["replay", "--folder", path, "--marks", "/nowhere/marks"], 78, &["/nowhere/marks", "--marks FILE"]).await;
 
     let config = home.path().join("shardmill.toml");
     let text = "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \"p.wasm\"\n";
@@ -60,8 +62,9 @@ async fn a_folder_needs_no_aws_and_a_stream_needs_a_region() {
     let path = folder.path().to_str().expect("a path in UTF-8");
     let listed = without(&["list", "--folder", path]).await;
     assert!(listed.code == Some(0) && listed.stdout.contains("3 dead letters"), "{listed:?}");
+    let said = format!("3 records would be sent to {} (a dry run).", arn("orders"));
     let dry = without(&["replay", "--folder", path, "--dry-run"]).await;
-    assert!(dry.code == Some(0) && dry.stdout.contains("3 records would be sent to orders (a dry run)."), "{dry:?}");
+    assert!(dry.code == Some(0) && dry.stdout.contains(&said), "{dry:?}");
     assert_told(&without(&["replay", "--folder", path]).await, 78, &["no AWS region is set"]);
     assert_told(&without(&["list", "--stream", "failed"]).await, 78, &["no AWS region is set"]);
 }

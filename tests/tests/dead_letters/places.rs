@@ -140,3 +140,36 @@ async fn check_and_run_tell_where_letters_go_and_a_folder_that_takes_none_is_tol
         assert!(worker.stderr().contains(words), "{words:?} in {}", worker.stderr());
     }
 }
+
+#[tokio::test]
+async fn records_of_a_key_are_sent_in_their_order_whatever_places_their_letters_are_in() {
+    let services = Services::start().await;
+    services.create_stream("orders", 2).await;
+    services.create_stream("failed", 1).await;
+    let folder = TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("shardmill.toml");
+    let processor = |name: &str, place: &str| {
+        format!("[processors.{name}]\nstream = \"orders\"\nplugin = \"p.wasm\"\ndead-letters = {{ {place} }}\n")
+    };
+    let text = [
+        "application = \"tests\"\n",
+        &processor("enrich", "folder = \"letters\""),
+        &processor("audit", "stream = \"failed\""),
+    ];
+    std::fs::write(&path, text.concat()).expect("a configuration file");
+    std::fs::create_dir(folder.path().join("letters")).expect("a folder");
+    let all: Vec<Letter> =
+        letters(1..=40).into_iter().map(|letter| Letter { key: "key".to_owned(), ..letter }).collect();
+    let of = |processor: &'static str, rest: u64| {
+        let numbers = all.iter().filter(move |letter| letter.number % 2 == rest);
+        numbers.map(|letter| Letter { processor, ..letter.clone() }).collect::<Vec<_>>()
+    };
+    write(&folder.path().join("letters"), "a.jsonl", &of("enrich", 0));
+    // The second worker stores again what the first one had stored before it died, and something before it.
+    let of_audit = of("audit", 1);
+    raw::put(&services, "failed", &records(&[&of_audit[5..], &of_audit[..]].concat())).await;
+    let config = path.to_str().expect("a path in UTF-8");
+    let replayed = json_line(&services, &["replay", "-c", config, "--json"]).await;
+    assert_eq!((&replayed["sent"], &replayed["repeats"]), (&40.into(), &15.into()), "{replayed}");
+    assert_holds(&services, "orders", &all).await;
+}
