@@ -22,6 +22,8 @@ pub(crate) struct Letter {
     pub(crate) hash_key: Option<String>,
     pub(crate) reason: &'static str,
     pub(crate) data: Vec<u8>,
+    /// In milliseconds since 1970.
+    pub(crate) given_up_at: u64,
 }
 
 impl Letter {
@@ -39,6 +41,7 @@ impl Letter {
             hash_key: None,
             reason: "no such customer",
             data,
+            given_up_at: GIVEN_UP + number * 1000,
         }
     }
 
@@ -56,7 +59,7 @@ impl Letter {
             "sub_sequence_number": 0,
             "partition_key": self.key,
             "arrived_at": GIVEN_UP - 60_000 + self.number,
-            "given_up_at": GIVEN_UP + self.number * 1000,
+            "given_up_at": self.given_up_at,
             "attempts": 3,
             "reason": self.reason,
             "plugin": "9f".repeat(32),

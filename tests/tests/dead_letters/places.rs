@@ -160,14 +160,13 @@ async fn records_of_a_key_are_sent_in_their_order_whatever_places_their_letters_
     std::fs::create_dir(folder.path().join("letters")).expect("a folder");
     let all: Vec<Letter> =
         letters(1..=40).into_iter().map(|letter| Letter { key: "key".to_owned(), ..letter }).collect();
-    let of = |processor: &'static str, rest: u64| {
+    let of = |processor: &'static str, rest: u64, given_up_at: u64| {
         let numbers = all.iter().filter(move |letter| letter.number % 2 == rest);
-        numbers.map(|letter| Letter { processor, ..letter.clone() }).collect::<Vec<_>>()
+        numbers.map(|letter| Letter { processor, given_up_at, ..letter.clone() }).collect::<Vec<_>>()
     };
-    write(&folder.path().join("letters"), "a.jsonl", &of("enrich", 0));
+    write(&folder.path().join("letters"), "a.jsonl", &of("enrich", 0, 3));
     // The second worker stores again what the first one had stored before it died, and something before it.
-    let of_audit = of("audit", 1);
-    raw::put(&services, "failed", &records(&[&of_audit[5..], &of_audit[..]].concat())).await;
+    raw::put(&services, "failed", &records(&[&of("audit", 1, 1)[5..], &of("audit", 1, 2)[..]].concat())).await;
     let config = path.to_str().expect("a path in UTF-8");
     let replayed = json_line(&services, &["replay", "-c", config, "--json"]).await;
     assert_eq!((&replayed["sent"], &replayed["repeats"]), (&40.into(), &15.into()), "{replayed}");

@@ -222,8 +222,10 @@ async fn letters_come_back_in_the_order_of_their_records_and_not_in_that_in_whic
     let held = lease().await;
     let place = services.place("dead-letters = { stream = \"failed\" }\n", &Metrics::default());
     // Of one key. The first worker died before its checkpoint, and its successor has had enough of one more record.
-    for numbers in [&[5, 12][..], &[5, 12, 19], &[1, 5]] {
-        let of_key = numbers.iter().map(|number| DeadLetter { partition_key: "key".to_owned(), ..letter(*number) });
+    for (given_up_at, numbers) in [(7, &[5, 12][..]), (8, &[5, 12, 19]), (9, &[1, 5])] {
+        let partition_key = || "key".to_owned();
+        let of_key =
+            numbers.iter().map(|number| DeadLetter { given_up_at, partition_key: partition_key(), ..letter(*number) });
         place.store(of_key.collect(), &held.fence()).await.unwrap();
     }
     let found: Vec<_> = services.read("failed").await.into_iter().map(|letter| letter.position).collect();
