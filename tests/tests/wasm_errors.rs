@@ -273,7 +273,7 @@ async fn a_plugin_that_goes_wrong_stops_its_shard_before_the_batch_and_loses_not
         let errors: Vec<_> = errors.iter().filter(|line| line["processor"] == *name).collect();
         assert_eq!(errors.len(), 1, "{name}: {errors:?}");
         assert!(
-            errors[0]["message"].as_str().is_some_and(|message| message.contains("restart the worker")),
+            errors[0]["message"].as_str().is_some_and(|message| message.contains("`shardmill restart`")),
             "{errors:?}"
         );
     }
