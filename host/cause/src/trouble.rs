@@ -23,7 +23,7 @@ struct State<K> {
 pub struct Failing {
     /// For how long it had been failing when it last did.
     pub lasted: Duration,
-    /// What was said then; empty if nothing was.
+    /// What was said then.
     pub reason: String,
 }
 
@@ -49,12 +49,7 @@ impl<K: Eq + Hash + Clone> Trouble<K> {
         Self { patience, state: Mutex::new(State { failing: HashMap::new(), told: false }) }
     }
 
-    /// Something fails, and has done so for this long.
-    pub fn fails(&self, what: &K, lasted: Duration) -> Tell {
-        self.fails_because(what, lasted, String::new())
-    }
-
-    /// The same, with what was said; see [`failing`](Self::failing).
+    /// Something fails, and has done so for this long, for what was said.
     pub fn fails_because(&self, what: &K, lasted: Duration, reason: String) -> Tell {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.failing.insert(what.clone(), Failing { lasted, reason });
@@ -68,6 +63,12 @@ impl<K: Eq + Hash + Clone> Trouble<K> {
     /// Whether something fails, and why.
     pub fn failing(&self, what: &K) -> Option<Failing> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).failing.get(what).cloned()
+    }
+
+    /// What has failed for longest, if something fails.
+    pub fn worst(&self) -> Option<Failing> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.failing.values().max_by_key(|failing| failing.lasted).cloned()
     }
 
     /// Something works, or is not there any more.
@@ -88,14 +89,16 @@ mod tests {
     fn what_lasts_is_told_once_for_all_and_once_when_all_is_over() {
         let trouble = Trouble::new(Duration::from_secs(2));
         let at = Duration::from_secs;
-        assert_eq!(trouble.fails(&"a", at(0)), Tell::Nothing);
+        let fails = |what, lasted| trouble.fails_because(&what, lasted, "throttled".to_owned());
+        assert_eq!(fails("a", at(0)), Tell::Nothing);
         assert_eq!(trouble.works(&"a"), Tell::Nothing, "it passed by itself");
-        assert_eq!(trouble.fails(&"a", at(0)), Tell::Nothing);
-        assert_eq!(trouble.fails(&"b", at(1)), Tell::Nothing);
-        assert_eq!(trouble.fails(&"a", at(2)), Tell::Lasts { failing: 2 });
+        assert_eq!(fails("a", at(0)), Tell::Nothing);
+        assert_eq!(fails("b", at(1)), Tell::Nothing);
+        assert_eq!(fails("a", at(2)), Tell::Lasts { failing: 2 });
         assert_eq!(trouble.fails_because(&"b", at(3), "no room".to_owned()), Tell::Nothing, "told");
         assert_eq!(trouble.failing(&"b"), Some(Failing { lasted: at(3), reason: "no room".to_owned() }));
         assert_eq!(trouble.failing(&"c"), None);
+        assert_eq!(trouble.worst(), trouble.failing(&"b"));
         assert_eq!(trouble.works(&"a"), Tell::Nothing, "not over");
         assert_eq!(trouble.works(&"b"), Tell::Over);
         assert_eq!(trouble.works(&"b"), Tell::Nothing);

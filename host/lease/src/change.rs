@@ -108,6 +108,12 @@ pub enum Refused {
     /// A lease is handed to another worker than the one that has it.
     #[error("the lease is with that worker already")]
     OwnLease,
+    /// Whoever gets the lease begins where it was when it asked for it.
+    #[error("the lease is on its way to the worker {to}: ask that one, once it has it")]
+    OnItsWay {
+        /// The next holder.
+        to: WorkerId,
+    },
     /// A start is fixed once, and only before the first checkpoint.
     #[error("the start cannot be set: the checkpoint is {checkpoint} and the start {start_at:?}")]
     StartIsFixed {
@@ -128,10 +134,11 @@ impl Change {
             | Self::Measure { .. }
             | Self::Checkpoint { .. }
             | Self::SetStart { .. }
-            | Self::AddChildren { .. }
-            | Self::Rewind { .. } => Guard::Writer,
+            | Self::AddChildren { .. } => Guard::Writer,
             Self::HandOff { .. } => Guard::OwnersAlone,
-            Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } => Guard::Owners,
+            Self::Take { .. } | Self::Release | Self::Evict | Self::Complete { .. } | Self::Rewind { .. } => {
+                Guard::Owners
+            }
         }
     }
 
@@ -277,6 +284,10 @@ fn rewind(lease: &mut Lease, to: Restart) -> Result<(), Refused> {
     if lease.is_complete() {
         return Err(Refused::Complete);
     }
+    // Whoever it is handed to knows it by its epoch.
+    if let (Some(to), Some(_holder)) = (&lease.owner, &lease.checkpoint_owner) {
+        return Err(Refused::OnItsWay { to: to.clone() });
+    }
     (lease.checkpoint, lease.start_at) = match to {
         Restart::TrimHorizon => (Checkpoint::TrimHorizon, None),
         Restart::At(at) => (Checkpoint::AtTimestamp, Some(at)),
@@ -409,6 +420,12 @@ mod tests {
         assert!(holds(Guard::Writer, &held, &handing), "the counter is untouched, the old holder still writes");
         assert!(!holds(Guard::Owners, &held, &handing));
         assert_eq!(handing.writer(), Some(&old));
+        let rewind = Change::Rewind { to: Restart::TrimHorizon };
+        assert!(
+            !holds(rewind.guard(), &held, &handing),
+            "nor is it rewound unseen: the new holder waits for this epoch"
+        );
+        assert_eq!(apply(&handing, &rewind), Err(Refused::OnItsWay { to: new.clone() }));
         let passed = apply(&handing, &Change::Release).unwrap();
         assert_eq!((passed.owner, passed.checkpoint_owner), (Some(new), None));
     }

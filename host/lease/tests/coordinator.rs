@@ -10,7 +10,7 @@ use std::time::Duration;
 use shardmill_lease::change::{Change, Restart};
 use shardmill_lease::store;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
-use shardmill_lease::{Error, Event, Lost, RunError, WorkerId};
+use shardmill_lease::{Error, Event, HeldLease, Lost, Options, RunError, WorkerId};
 use shardmill_record::Checkpoint;
 use support::{Shards, Worker, key, options, position, shard, shard_id};
 use tokio::time::{Instant, sleep, timeout};
@@ -408,4 +408,111 @@ async fn what_is_forbidden_from_the_start_ends_the_coordinator_and_later_it_is_w
     assert!(!worker.running.is_finished(), "what has worked may work again");
     is_forbidden.store(false, Ordering::SeqCst);
     assert_eq!(worker.held_many(2).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_knows_what_it_is_to_have_once_it_leads_or_a_leader_that_lives_has_planned() {
+    let (table, shards) = (Memory::new(), Shards::numbered(2));
+    let mut first = Worker::start("first", &table, &shards, 1);
+    assert!(!first.handle.view().is_planned, "nothing was seen");
+    let held = first.held_many(2).await;
+    sleep(SCAN).await;
+    let view = first.handle.view();
+    assert!(view.leads && view.is_planned, "{view:?}");
+    assert_eq!((view.claims, view.doubtful.len()), (2, 0));
+    let mut second = Worker::start("second", &table, &shards, 2);
+    sleep(MOMENT * 10).await;
+    assert!(!second.handle.view().is_planned, "it was not seen yet");
+    sleep(SCAN * 4).await;
+    let view = second.handle.view();
+    assert!(!view.leads && view.is_planned, "{view:?}");
+    assert_eq!(view.claims, 1, "on its way, for as long as the holder does not let go");
+    let given = held.into_iter().find(HeldLease::is_draining).expect("one is asked for");
+    drop(given);
+    let _held = second.held().await;
+    assert_eq!(second.handle.view().claims, 1);
+    first.kill().await;
+    sleep(EXPIRY + SCAN).await;
+    assert!(second.handle.view().leads);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_of_a_worker_that_may_be_dead_are_in_doubt_until_they_are_taken_or_it_is_seen_to_live() {
+    for dies in [true, false] {
+        let (table, shards) = (Memory::new(), Shards::numbered(3));
+        let mut before = Worker::start("before", &table, &shards, 1);
+        let held = before.held_many(3).await;
+        sleep(SCAN * 2).await;
+        if dies {
+            before.kill().await;
+            before = Worker::start("after", &table, &shards, 2);
+            let mut planned_at = None;
+            for _ in 0..2_000 {
+                let view = before.handle.view();
+                if view.is_planned && view.doubtful.is_empty() && view.leases.iter().any(|lease| lease.owner.is_some())
+                {
+                    planned_at = Some(view.claims);
+                    break;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(planned_at, Some(3), "never was it certain before it had them");
+            continue;
+        }
+        let second =
+            Worker::start_with(Options { max_leases_per_worker: Some(1), ..options("second") }, &table, &shards, 2);
+        sleep(SCAN * 8).await;
+        assert_eq!(before.handle.view().doubtful.len(), 0, "its own and those that are renewed");
+        drop((held, second));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_the_tables_cannot_be_used_is_shown_for_as_long_as_it_lasts() {
+    let table = Memory::new();
+    let fails = Arc::new(AtomicBool::new(false));
+    let down = fails.clone();
+    let faults = move |_: &Call<'_>| if down.load(Ordering::SeqCst) { Fault::Throttle } else { Fault::None };
+    let mut worker = Worker::start("w", &table.with_faults(faults), &Shards::numbered(1), 1);
+    let held = worker.held().await;
+    sleep(SCAN).await;
+    assert_eq!(worker.handle.view().failing, None);
+    fails.store(true, Ordering::SeqCst);
+    sleep(SCAN * 2).await;
+    let failing = worker.handle.view().failing.expect("it is shown before the lease runs out");
+    assert!(failing.reason.contains("throttle"), "{failing:?}");
+    held.fence().check().unwrap();
+    sleep(EXPIRY * 2).await;
+    held.fence().check().unwrap_err();
+    drop(held);
+    let still = worker.handle.view().failing.expect("also when no lease is held any more");
+    assert!(still.since.saturating_since(failing.since) < EXPIRY, "{still:?}, {failing:?}");
+    assert!(!worker.handle.view().is_planned);
+    fails.store(false, Ordering::SeqCst);
+    let _held = worker.held().await;
+    sleep(EXPIRY * 2).await;
+    assert_eq!(worker.handle.view().failing, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_on_its_way_is_not_rewound_and_goes_to_whom_it_was_to() {
+    let (table, shards) = (Memory::new(), Shards::numbered(2));
+    let mut first = Worker::start("first", &table, &shards, 1);
+    let held = first.held_many(2).await;
+    let mut second = Worker::start("second", &table, &shards, 2);
+    let asked = loop {
+        sleep(Duration::from_millis(1)).await;
+        let asked = |row: &shardmill_lease::Lease| row.checkpoint_owner.is_some();
+        if let Some(row) = table.rows().into_iter().find(asked) {
+            break row;
+        }
+    };
+    // Its holder has not seen it yet.
+    let held = held.into_iter().find(|held| held.lease().key == asked.key).expect("it is held");
+    let refused = held.rewind(Restart::TrimHorizon).await.unwrap_err();
+    assert!(matches!(refused, Error::Refused(_)), "{refused:?}");
+    assert!(refused.to_string().contains("on its way to the worker second"), "{refused}");
+    drop(held);
+    let moved = timeout(MOMENT * 20, second.held()).await.expect("it need not expire first");
+    assert_eq!(moved.lease().key, asked.key);
 }

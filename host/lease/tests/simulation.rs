@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shardmill_lease::change::{Change, Restart};
+use shardmill_lease::change::{Change, Refused, Restart};
 use shardmill_lease::store::memory::{Applied, Call, Fault, Memory};
-use shardmill_lease::{Event, Fence, HeldLease, LeaseKey, NewLease, Options, RunError, Takeover};
+use shardmill_lease::{Error, Event, Fence, HeldLease, LeaseKey, NewLease, Options, RunError, Takeover};
 use shardmill_record::Checkpoint;
 use support::{Shards, Worker, options, position, shard};
 use tokio::task::JoinSet;
@@ -109,6 +109,7 @@ async fn work(held: HeldLease, fences: Fences, started: Instant, seed: u64) {
         if started.elapsed() < FAULTS && random.random_bool(0.01) {
             match held.rewind(Restart::At(at)).await {
                 Ok(()) => at = 0,
+                Err(Error::Refused(Refused::OnItsWay { .. })) => {}
                 Err(error) => assert!(fence.check().is_err(), "{error}"),
             }
             continue;

@@ -173,9 +173,9 @@ impl Acquirer {
                     return Some(attempt);
                 }
                 Step::HandOff => {
-                    handed_at = Some(row.epoch);
-                    if self.ask_for(&row, order.reason).await.is_none() {
-                        return Some(still_wanted(row.epoch));
+                    match self.ask_for(&row, order.reason).await {
+                        Some(epoch) => handed_at = Some(epoch),
+                        None => return Some(still_wanted(row.epoch)),
                     }
                     drop(permit);
                 }
@@ -228,18 +228,20 @@ impl Acquirer {
         written
     }
 
-    /// Asks a lease's holder to let go. `None` if that is refused: the row has changed.
-    async fn ask_for(&self, row: &Lease, reason: Reason) -> Option<()> {
+    /// Asks a lease's holder to let go. The epoch at which the lease is on its way; `None` if that is refused: the row has
+    /// changed.
+    async fn ask_for(&self, row: &Lease, reason: Reason) -> Option<LeaseEpoch> {
         match self.write(row, &Change::HandOff { to: self.worker.clone() }).await {
             Ok(lease) => {
                 let from = lease.writer().map(WorkerId::as_str);
                 tracing::info!(lease = %lease.key, from, why = reason.name(), "lease asked for");
-                Some(())
+                // A rewind may have been first.
+                Some(lease.epoch)
             }
             // The row tells whether it was applied.
             Err(store::Error::Unknown { .. }) => {
                 self.pause().await;
-                Some(())
+                Some(row.epoch)
             }
             Err(_) => None,
         }

@@ -130,8 +130,9 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken, hand_
 
 fn fails(writer: &Writer, lasted: Duration, error: &Error) {
     let (surroundings, lease) = (writer.surroundings(), writer.lease());
-    if let Tell::Lasts { failing } = surroundings.trouble.fails(&lease.key, lasted) {
-        let (application, error) = (surroundings.recorder.application(), with_causes(error));
+    let error = with_causes(error);
+    if let Tell::Lasts { failing } = surroundings.trouble.fails_because(&lease.key, lasted, error.clone()) {
+        let application = surroundings.recorder.application();
         tracing::warn!(application, lease = %lease.key, leases = failing, error, "leases cannot be renewed; trying until they expire");
     }
 }

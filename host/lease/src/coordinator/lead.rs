@@ -13,7 +13,7 @@ use super::scanner::{Assignments, Scan};
 use crate::audit::Audit;
 use crate::fleet::{Plan, plan_key, read};
 use crate::store::{Document, Error};
-use crate::{Lease, WorkerId};
+use crate::{Lease, LeaseKey, WorkerId};
 
 // === impl Coordinator ===
 
@@ -35,6 +35,7 @@ impl Coordinator {
             self.view.send_modify(|view| {
                 view.leads = false;
                 view.audit = Arc::default();
+                view.doubtful = Arc::default();
             });
         }
     }
@@ -84,6 +85,14 @@ impl Coordinator {
             tracing::info!(application = self.options.application, "every shard has a worker again");
         }
         let audit = if holes == before.holes { before } else { Arc::new(Audit { holes }) };
+        let is_doubtful = |lease: &&Lease| {
+            let is_anothers = !lease.is_complete() && lease.writer().is_some() && !self.held.contains_key(&lease.key);
+            is_anothers && self.scanner.is_doubtful(&lease.key, scan.now, &self.options)
+        };
+        let doubtful: Vec<LeaseKey> = match leads {
+            true => scan.listing.leases.iter().filter(is_doubtful).map(|lease| lease.key.clone()).collect(),
+            false => Vec::new(),
+        };
         let leases: Arc<[Lease]> = scan.listing.leases.into();
         self.view.send_modify(|view| {
             view.is_ready |= !leases.is_empty();
@@ -91,6 +100,7 @@ impl Coordinator {
             view.others = scan.others.into();
             view.audit = audit;
             view.leads = leads;
+            view.doubtful = doubtful.into();
         });
     }
 }

@@ -111,7 +111,8 @@ pub struct Coordinator {
     has_held: bool,
     /// The process that makes this one stop.
     twin: Option<Twin>,
-    take_fails: bool,
+    /// Why leases cannot be taken, and when that was seen last.
+    take_fails: Option<(TableTrouble, Moment)>,
 }
 
 /// What an acquisition ends with.
@@ -134,6 +135,25 @@ pub struct View {
     pub leads: bool,
     /// The worker has its place: the tables can be used, and the stream's shards are in them.
     pub is_ready: bool,
+    /// How many leases this worker has, or is getting hold of.
+    pub claims: usize,
+    /// Whether it is known what this worker should have: where it leads, because it has seen the stream's shards and all
+    /// leases; else because a leader that lives has had the time to plan for it. Never while the tables cannot be used.
+    pub is_planned: bool,
+    /// If this worker leads: leases of shards that are not done, whose holder was not seen to renew them, or not lately. It
+    /// may be dead, and then they are shared out anew.
+    pub doubtful: Arc<[LeaseKey]>,
+    /// Why the tables cannot be used, if they cannot.
+    pub failing: Option<TableTrouble>,
+}
+
+/// Why a consumer's tables cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableTrouble {
+    /// Since when, by the coordinator's clock.
+    pub since: Moment,
+    /// What the store said last.
+    pub reason: String,
 }
 
 /// Talks to a running coordinator. Cheap to clone.
@@ -233,7 +253,7 @@ impl Coordinator {
             draining: CancellationToken::new(),
             has_held: false,
             twin: None,
-            take_fails: false,
+            take_fails: None,
             surroundings,
             random,
             options,
@@ -264,6 +284,7 @@ impl Coordinator {
         loop {
             let is_leaving = self.leaving.is_cancelled();
             let is_draining = self.draining.is_cancelled();
+            self.show_standing();
             if is_leaving && self.keepers.is_empty() && self.acquisitions.is_empty() {
                 self.resign().await;
                 return self.twin.map_or(Ok(()), |twin| Err(twin.into()));
@@ -378,7 +399,7 @@ impl Coordinator {
             Some(writer) => {
                 self.epochs.remove(&key);
                 self.hold(writer, permit);
-                if std::mem::take(&mut self.take_fails) {
+                if self.take_fails.take().is_some() {
                     tracing::info!(application = self.options.application, "leases can be taken again");
                 }
             }
@@ -396,10 +417,12 @@ impl Coordinator {
         if !self.has_held && error.is_final() {
             return Err(error);
         }
-        if !std::mem::replace(&mut self.take_fails, true) {
-            let (application, error) = (&self.options.application, with_causes(&error));
-            tracing::warn!(application, error, "leases cannot be taken; trying on");
+        let (now, reason) = (self.surroundings.clock.now(), with_causes(&error));
+        if self.take_fails.is_none() {
+            tracing::warn!(application = self.options.application, error = reason, "leases cannot be taken; trying on");
         }
+        let since = self.take_fails.as_ref().map_or(now, |(trouble, _)| trouble.since);
+        self.take_fails = Some((TableTrouble { since, reason }, now));
         Ok(())
     }
 

@@ -20,10 +20,25 @@ pub(super) struct Post {
 #[derive(Debug)]
 enum State {
     /// Another worker has it, as far as this one knows.
-    Vacant { seen: Option<(u64, Moment)> },
+    Vacant { seen: Option<Seen> },
     /// This one has it: the version that it wrote last, and when it sent that.
     Held { version: u64, since: Moment },
 }
+
+/// The row of another worker that has the post.
+#[derive(Debug)]
+struct Seen {
+    version: u64,
+    /// When it was first seen as it is.
+    since: Moment,
+    run: Option<String>,
+    /// How often that run was seen to have written it.
+    writes: u32,
+}
+
+/// So many times a leader writes its row from when a worker sees it first until what it has planned for that worker is
+/// there: it may be about to look when it is seen first, writes once more before it looks, and again when it has planned.
+const ROUND: u32 = 2;
 
 /// Who asks.
 #[derive(Debug, Clone)]
@@ -48,10 +63,15 @@ impl Post {
 
     /// For how long another worker that has it has been silent, as far as this one saw.
     pub(super) fn silence(&self, now: Moment) -> Option<Duration> {
-        match self.state {
-            State::Vacant { seen: Some((_, since)) } => Some(now.saturating_since(since)),
+        match &self.state {
+            State::Vacant { seen: Some(Seen { since, .. }) } => Some(now.saturating_since(*since)),
             _ => None,
         }
+    }
+
+    /// Whether another worker has it that was seen to go through a whole round.
+    pub(super) fn is_led(&self) -> bool {
+        matches!(self.state, State::Vacant { seen: Some(Seen { writes: ROUND.., .. }) })
     }
 
     /// Keeps the post, or takes it if it is free.
@@ -65,12 +85,18 @@ impl Post {
         };
         let now = surroundings.clock.now();
         let State::Vacant { seen } = &mut self.state else { return Ok(()) };
+        let row = read::<PostRow>(&document);
+        let is_own =
+            row.as_ref().is_some_and(|row| row.run == me.run || (me.runs_once && row.worker == me.worker.as_str()));
+        let (version, run) = (document.version, row.map(|row| row.run));
         let since = match seen {
-            Some((version, since)) if *version == document.version => *since,
-            _ => seen.insert((document.version, now)).1,
+            Some(seen) if seen.version == version => seen.since,
+            before => {
+                let same = before.take().filter(|before| before.run == run);
+                let writes = same.map_or(0, |before| before.writes.saturating_add(1));
+                before.insert(Seen { version, since: now, run, writes }).since
+            }
         };
-        let is_own = read::<PostRow>(&document)
-            .is_some_and(|row| row.run == me.run || (me.runs_once && row.worker == me.worker.as_str()));
         if is_own || now.saturating_since(since) >= surroundings.expiry {
             return self.write(surroundings, me, Some(document.version)).await;
         }

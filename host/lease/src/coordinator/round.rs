@@ -9,7 +9,7 @@ use shardmill_cause::with_causes;
 use super::acquire::{Order, Reason};
 use super::member::{Beat, Membership};
 use super::scanner::{Assignments, Scan, scan};
-use super::{Coordinator, RunError};
+use super::{Coordinator, RunError, TableTrouble};
 use crate::fence::Lost;
 use crate::fleet::{Planned, WorkerRow, plan_key, read};
 use crate::store::Error;
@@ -33,8 +33,8 @@ pub(super) struct Rounds {
     pub(super) is_vetted: bool,
     /// Whether a round has come to its end.
     has_worked: bool,
-    /// Since when rounds fail.
-    failing: Option<Moment>,
+    /// Since when rounds fail, and why.
+    pub(super) failing: Option<TableTrouble>,
     /// Whether the log tells of it.
     told: bool,
     /// Until when this worker seeks no post.
@@ -46,6 +46,8 @@ pub(super) struct Rounds {
     /// When the next lease expires unless it moves before.
     next_expiry: Option<Moment>,
     pub(super) was_leader: bool,
+    /// Whether a leader that lives has had the time to plan for this worker.
+    is_planned: bool,
     twins: crate::twin::Watch,
 }
 
@@ -64,6 +66,7 @@ impl Rounds {
             scanned: None,
             next_expiry: None,
             was_leader: false,
+            is_planned: false,
             twins: crate::twin::Watch::default(),
         }
     }
@@ -98,7 +101,8 @@ impl Coordinator {
             return Err(error.into());
         }
         let now = self.surroundings.clock.now();
-        let since = *self.rounds.failing.get_or_insert(now);
+        let since = self.rounds.failing.as_ref().map_or(now, |trouble| trouble.since);
+        self.rounds.failing = Some(TableTrouble { since, reason: with_causes(&error) });
         // A throttle or an answer that is lost passes; before anything has worked it is all that there is to tell.
         let lasts = !self.rounds.has_worked || now.saturating_since(since) >= self.options.scan_interval / 2;
         if lasts && !std::mem::replace(&mut self.rounds.told, true) {
@@ -145,6 +149,8 @@ impl Coordinator {
             self.view.send_if_modified(|view| !std::mem::replace(&mut view.is_ready, true));
             plan
         };
+        // What was planned before this plan was read is in it.
+        self.rounds.is_planned = self.leader.is_led();
         if plan.is_last && self.leaving.is_cancelled() && !self.draining.is_cancelled() {
             // Nobody is there to take over: the sooner this worker ends, the sooner its successor starts.
             self.drain();
@@ -240,6 +246,33 @@ impl Coordinator {
             // It is in a hurry with other things.
             && self.rounds.scanned.is_none_or(|scanned| now.saturating_since(scanned) >= self.options.scan_interval);
         self.is_scanner() || is_orphan
+    }
+
+    /// Shows what is not seen by scans alone: what this worker has, and whether it should have more.
+    pub(super) fn show_standing(&mut self) {
+        let now = self.surroundings.clock.now();
+        // What is not tried any more, because another worker has it, fails no more.
+        if self.take_fails.as_ref().is_some_and(|(_, last)| now.saturating_since(*last) >= self.options.expiry) {
+            self.take_fails = None;
+        }
+        let renewals = self.surroundings.trouble.worst().map(|failing| {
+            let since = now.to_duration().saturating_sub(failing.lasted);
+            TableTrouble { since: Moment::since_origin(since), reason: failing.reason }
+        });
+        let takes = self.take_fails.as_ref().map(|(trouble, _)| trouble.clone());
+        let failing = [self.rounds.failing.clone(), takes, renewals].into_iter().flatten().min_by_key(|it| it.since);
+        let claims = self.held.len() + self.acquiring.len();
+        let silence = self.leader.silence(now);
+        let is_planned = !self.rounds.fails()
+            && match self.is_leader() {
+                true => self.view.borrow().leads && self.sync.listed.is_some(),
+                false => self.rounds.is_planned && silence.is_some_and(|silence| silence < self.options.expiry),
+            };
+        self.view.send_if_modified(|view| {
+            let before = (view.claims, view.is_planned, std::mem::replace(&mut view.failing, failing));
+            (view.claims, view.is_planned) = (claims, is_planned);
+            before != (claims, is_planned, view.failing.clone())
+        });
     }
 
     fn look_through(&mut self, scan: &Scan) -> Assignments {

@@ -206,6 +206,12 @@ impl Scanner {
         holes
     }
 
+    /// Whether the holder of a lease may be dead: it was not seen to renew it, or not for longer than it takes.
+    pub(super) fn is_doubtful(&self, key: &LeaseKey, now: Moment, options: &Options) -> bool {
+        let late = (options.renew_interval + options.scan_interval * 2).min(options.expiry);
+        !self.observer.has_moved(key) || self.observer.is_expired(key, now, late)
+    }
+
     /// When the next lease expires unless it moves before.
     pub(super) fn next_expiry(&self, leases: &[Lease], now: Moment, expiry: Duration) -> Option<Moment> {
         let held = leases.iter().filter(|lease| lease.owner.is_some() && !lease.is_complete());
