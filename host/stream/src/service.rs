@@ -134,16 +134,26 @@ impl Kinesis {
     /// All shards of the stream that are kept, closed ones included. Never part of them: a listing that cannot be
     /// finished is an error, because a parent that is not listed counts as gone.
     pub async fn list_shards(&self, stream: &str) -> Result<Vec<Shard>, Error> {
+        self.list_shards_since(stream, None).await
+    }
+
+    /// The same without the shards that were closed before this time, in milliseconds since 1970.
+    pub async fn list_shards_since(&self, stream: &str, since: Option<u64>) -> Result<Vec<Shard>, Error> {
+        let filter = since.map(|since| {
+            let time = DateTime::from_millis(i64::try_from(since).unwrap_or(i64::MAX));
+            types::ShardFilter::builder().r#type(types::ShardFilterType::FromTimestamp).timestamp(time).build()
+        });
+        let filter = filter.transpose().ok().flatten();
         let mut restarts = 0;
         loop {
-            match self.list_shards_once(stream).await {
+            match self.list_shards_once(stream, filter.clone()).await {
                 Err(Error::ExpiredToken { .. }) if restarts < LISTING_RESTARTS => restarts += 1,
                 listed => return listed,
             }
         }
     }
 
-    async fn list_shards_once(&self, stream: &str) -> Result<Vec<Shard>, Error> {
+    async fn list_shards_once(&self, stream: &str, filter: Option<types::ShardFilter>) -> Result<Vec<Shard>, Error> {
         let call = Call::stream("ListShards", stream);
         let invalid = |reason: &str| Error::InvalidAnswer { call: call.clone(), reason: reason.into() };
         let mut shards = Vec::new();
@@ -155,8 +165,8 @@ impl Kinesis {
             // A token names the stream by itself, and goes with no other name of it.
             let request = match (token.take(), Named::of(stream)) {
                 (Some(token), _) => request.next_token(token),
-                (None, Named::Name(name)) => request.stream_name(name),
-                (None, Named::Arn(arn)) => request.stream_arn(arn),
+                (None, Named::Name(name)) => request.stream_name(name).set_shard_filter(filter.clone()),
+                (None, Named::Arn(arn)) => request.stream_arn(arn).set_shard_filter(filter.clone()),
             };
             let answer = self.ask(&call, request.send()).await?;
             let seen_before = seen.len();

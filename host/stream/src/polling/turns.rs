@@ -48,8 +48,15 @@ type Shard = (String, String);
 /// The turns of every shard that is read in this process. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
 pub struct ReadLimits {
-    /// Dropped with the shard's last reader.
-    shards: Arc<Mutex<BTreeMap<Shard, Arc<Mutex<Turns>>>>>,
+    shards: Arc<Mutex<Shards>>,
+}
+
+#[derive(Debug, Default)]
+struct Shards {
+    read: BTreeMap<Shard, Arc<Mutex<Turns>>>,
+    /// Those without a reader. One that comes next must not read what the last one has had already: they are kept until
+    /// a shard gets a reader when the service has forgotten what they hold.
+    left: BTreeMap<Shard, Arc<Mutex<Turns>>>,
 }
 
 /// One reader's place among those of its shard; it leaves when this is dropped.
@@ -103,6 +110,11 @@ impl Turns {
         let window = if self.members.len() > 1 { SECOND + SLACK } else { SECOND };
         let oldest = self.reads.len().checked_sub(self.rate() as usize).and_then(|index| self.reads.get(index));
         oldest.map_or(self.bytes_free, |oldest| self.bytes_free.max(*oldest + window))
+    }
+
+    /// Whether no read of the past counts any more.
+    fn is_over(&self, now: Instant) -> bool {
+        self.bytes_free <= now && self.reads.back().is_none_or(|last| *last + SECOND + SLACK <= now)
     }
 
     /// `None`: this reader may read now. Else the time at which it should ask again.
@@ -172,7 +184,10 @@ impl ReadLimits {
     ) -> Place {
         let shard = (stream_arn.to_owned(), shard.to_owned());
         let mut shards = lock(&self.shards);
-        let turns = Arc::clone(shards.entry(shard.clone()).or_insert_with(|| Arc::new(Mutex::new(Turns::new(now)))));
+        let before = shards.left.remove(&shard);
+        shards.left.retain(|_, turns| !lock(turns).is_over(now));
+        let new = || before.unwrap_or_else(|| Arc::new(Mutex::new(Turns::new(now))));
+        let turns = Arc::clone(shards.read.entry(shard.clone()).or_insert_with(new));
         let id = lock(&turns).join(reads_per_second, bytes_per_second);
         Place { limits: self.clone(), shard, turns, id }
     }
@@ -202,8 +217,10 @@ impl Drop for Place {
         let mut shards = lock(&self.limits.shards);
         let mut turns = lock(&self.turns);
         turns.members.remove(&self.id);
-        if turns.members.is_empty() {
-            shards.remove(&self.shard);
+        if turns.members.is_empty()
+            && let Some((shard, turns)) = shards.read.remove_entry(&self.shard)
+        {
+            shards.left.insert(shard, turns);
         }
     }
 }
@@ -330,7 +347,34 @@ mod tests {
         drop(first);
         assert!(!second.take(now), "what was read stays read");
         drop((second, other));
-        assert!(lock(&limits.shards).is_empty());
+        let left = |limits: &ReadLimits| lock(&limits.shards).left.len();
+        assert!(lock(&limits.shards).read.is_empty());
+        assert_eq!(left(&limits), 2);
+        let next = limits.join("arn", "other shard", 1, RATE, now + ms(1_149));
+        assert_eq!(left(&limits), 2, "what was read still counts");
+        drop(next);
+        let _next = limits.join("arn", "shard", 1, RATE, now + ms(1_150));
+        assert_eq!(left(&limits), 0);
+    }
+
+    #[test]
+    fn a_reader_that_follows_another_one_goes_on_with_its_limits() {
+        let now = Instant::now();
+        let limits = ReadLimits::default();
+        let join = |after| limits.join("arn", "shard", 5, RATE, now + ms(after));
+        let first = join(0);
+        for read in 0..5 {
+            assert!(first.take(now + ms(read * 10)));
+        }
+        drop(first);
+        let second = join(100);
+        assert!(!second.take(now + ms(999)), "a sixth read within a second");
+        assert!(second.take(now + ms(1_000)));
+        second.spent(10 * MIB, now + ms(1_000));
+        drop(second);
+        let third = join(1_100);
+        assert!(!third.take(now + ms(5_999)), "10 MiB take 5 s");
+        assert!(third.take(now + ms(6_000)));
     }
 
     proptest! {
