@@ -31,6 +31,8 @@ pub enum Fault {
     AnswerCut,
     /// Carried out; the answer is whole for HTTP, and half of its JSON is missing.
     HalfJson,
+    /// Carried out; in the answer's text the second takes the place of the first.
+    Says(&'static str, &'static str),
     /// PutRecords: each entry fails with this chance, at least one does, and is not stored; the others are carried out.
     Partial {
         /// From 0 to 1.

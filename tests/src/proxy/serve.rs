@@ -264,6 +264,9 @@ async fn tell(
             return Ok(None);
         }
         Some(Fault::HalfJson) => answer.body.truncate(answer.body.len() / 2),
+        Some(Fault::Says(text, instead)) => {
+            answer.body = String::from_utf8_lossy(&answer.body).replace(text, instead).into_bytes();
+        }
         _ => {}
     }
     connection.answer(&answer).await?;
