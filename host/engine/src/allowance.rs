@@ -75,6 +75,11 @@ impl Share {
         }
     }
 
+    /// Whether nothing may be handed over now, because others have what is left.
+    pub(crate) fn must_wait(&self) -> bool {
+        self.allowance.limited.as_ref().is_some_and(|limited| self.held() == 0 && limited.free.available_permits() == 0)
+    }
+
     /// What a batch may hold: no more than the limits say, nor than is left.
     pub(crate) fn limits(&mut self, limits: &BatchLimits) -> BatchLimits {
         let Some(limited) = &self.allowance.limited else { return *limits };
@@ -152,6 +157,7 @@ mod tests {
         one.keep(0);
         assert_eq!(other.limits(&WIDE).records, 80);
         assert!(one.available().now_or_never().is_none(), "nothing is left for this one");
+        assert!(one.must_wait() && !other.must_wait());
         other.spend(80);
         assert!(allowance.used_up().now_or_never().is_some());
     }
@@ -160,7 +166,7 @@ mod tests {
     fn without_a_limit_nothing_is_counted() {
         let mut share = Allowance::default().share();
         assert_eq!(share.limits(&WIDE), WIDE);
-        assert!(share.available().now_or_never().is_some());
+        assert!(share.available().now_or_never().is_some() && !share.must_wait());
         share.keep(0);
         share.spend(1_000_000);
         assert_eq!(share.limits(&WIDE), WIDE);

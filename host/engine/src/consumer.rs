@@ -240,6 +240,7 @@ impl Consumer {
         let coordinator = coordinator.with_balance(Arc::clone(&parts.balance));
         let mut changes = handle.clone();
         let shared = Arc::new(Shared::new(Arc::clone(&parts), streams.clone()));
+        parts.status.set_whole(&parts.options().processor, Arc::downgrade(&shared));
         let mut started = false;
         let mut failed = None;
         let mut tasks = JoinSet::new();
@@ -274,8 +275,7 @@ impl Consumer {
                     tell_of_others(&parts, &handle);
                 }
                 () = changes.changed() => {
-                    let worker = &parts.lease_options.worker;
-                    parts.status.set_fleet(&parts.options().processor, &changes.view(), worker);
+                    parts.status.set_fleet(&parts.options().processor, &changes.view(), &parts.lease_options);
                 }
                 Some(event) = events.recv() => {
                     if let Event::Held(lease) = event {

@@ -4,29 +4,28 @@
 //! a rewind has written stays.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
 
 use shardmill_lease::change::Restart;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
+use crate::shard_entry::ShardEntry;
 use crate::shard_task::Leave;
-use crate::status::{ShardEntry, Status};
+use crate::status::Status;
 
 /// Why an order was not carried out, where nobody is left to say more.
 const GONE: &str = "this worker let the shard go, or lost it, before that was done; ask the worker that has it now";
 
-/// The orders that one shard's task has to obey.
+/// The orders that one shard's task has to obey. All of them change in one place, so that none is seen without what it says.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     orders: watch::Sender<Orders>,
-    rewind: Mutex<Option<RewindOrder>>,
-    restart: Notify,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Default)]
 struct Orders {
     paused: bool,
-    rewind: bool,
+    restart: bool,
+    rewind: Option<RewindOrder>,
 }
 
 /// Begin somewhere else.
@@ -54,11 +53,16 @@ impl Control {
         self.orders.send_if_modified(|orders| std::mem::replace(&mut orders.paused, paused) != paused)
     }
 
+    /// The order that was there before.
     fn set_rewind(&self, order: Option<RewindOrder>) -> Option<RewindOrder> {
-        let is_set = order.is_some();
-        let before = std::mem::replace(&mut *self.rewind.lock().unwrap_or_else(PoisonError::into_inner), order);
-        self.orders.send_modify(|orders| orders.rewind = is_set);
+        let mut before = None;
+        self.orders.send_modify(|orders| before = std::mem::replace(&mut orders.rewind, order));
         before
+    }
+
+    /// For a shard that is stopped now, or not any more.
+    pub(crate) fn set_restart(&self, restart: bool) {
+        self.orders.send_modify(|orders| orders.restart = restart);
     }
 
     async fn until(&self, holds: impl FnMut(&Orders) -> bool) {
@@ -74,9 +78,8 @@ impl Control {
 impl ShardEntry {
     /// Why the task has to leave its loop, if an operator wants something of it.
     pub(crate) fn order(&self) -> Option<Leave> {
-        let orders = *self.live().control.orders.borrow();
-        match orders {
-            Orders { rewind: true, .. } => Some(Leave::Rewind),
+        match &*self.live().control.orders.borrow() {
+            Orders { rewind: Some(_), .. } => Some(Leave::Rewind),
             Orders { paused: true, .. } => Some(Leave::Pause),
             _ => None,
         }
@@ -84,13 +87,13 @@ impl ShardEntry {
 
     /// Returns when there is such an order.
     pub(crate) async fn ordered(&self) -> Leave {
-        self.live().control.until(|orders| orders.paused || orders.rewind).await;
+        self.live().control.until(|orders| orders.paused || orders.rewind.is_some()).await;
         self.order().unwrap_or(Leave::Pause)
     }
 
     /// Returns when the shard is to begin somewhere else.
     pub(crate) async fn rewinding(&self) {
-        self.live().control.until(|orders| orders.rewind).await;
+        self.live().control.until(|orders| orders.rewind.is_some()).await;
     }
 
     /// Returns when the shard may go on.
@@ -100,7 +103,7 @@ impl ShardEntry {
 
     /// Returns when a stopped shard is to begin again.
     pub(crate) async fn restarted(&self) {
-        self.live().control.restart.notified().await;
+        self.live().control.until(|orders| orders.restart).await;
     }
 
     /// Where the shard is to begin; the order is the caller's to carry out.
@@ -125,14 +128,9 @@ impl Status {
 
     /// Lets a stopped shard begin again, from its last checkpoint. `false` if it is not stopped, or not held here.
     pub fn restart(&self, consumer: &str, lease_key: &str) -> bool {
-        match self.live(consumer, lease_key) {
-            // A task that is not waiting yet finds it when it does.
-            Some(live) if self.can_restart(consumer, lease_key) => {
-                live.control.restart.notify_one();
-                true
-            }
-            _ => false,
-        }
+        let Some(live) = self.live(consumer, lease_key) else { return false };
+        // A task that is not waiting yet finds it when it does.
+        self.if_stopped(consumer, lease_key, || live.control.set_restart(true))
     }
 
     /// Lets a shard begin somewhere else; the batch in hand is given up. What it returns says whether the lease table took

@@ -65,11 +65,17 @@ impl Feed {
         Self { pages, task }
     }
 
-    /// Reads nothing more, and lets go of what was read ahead.
-    pub(crate) fn stop(&mut self) {
+    /// Reads nothing more, and lets go of what was read ahead. When the first record of that arrived, in milliseconds
+    /// since 1970.
+    pub(crate) fn stop(&mut self) -> Option<u64> {
         self.task.abort();
         self.pages.close();
-        while self.pages.try_recv().is_ok() {}
+        let mut first = None;
+        while let Ok(fed) = self.pages.try_recv() {
+            let page = fed.ok().map(|fed| fed.page).filter(|page| !page.is_empty());
+            first = first.or(page.map(|page| page.approximate_arrival(0)));
+        }
+        first
     }
 
     /// The next page; `None` after the shard's end or after an error was returned. Cancel-safe.

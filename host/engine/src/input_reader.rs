@@ -80,10 +80,13 @@ impl InputReader {
         let (mut from, mut retention) = (from, checkpoint.map(Retention::new));
         if stream.input.reset == Reset::Latest
             && let Some(checked) = &retention
-            && let Some(at) = skipped(sources.store.as_ref(), &lease, checked.checkpoint()).await
         {
-            (from, retention) = (ReadFrom::AtTimestamp(at), None);
+            condition.enter(Phase::Store, Instant::now());
+            if let Some(at) = skipped(sources.store.as_ref(), &lease, checked.checkpoint()).await {
+                (from, retention) = (ReadFrom::AtTimestamp(at), None);
+            }
         }
+        condition.enter(Phase::Starting, Instant::now());
         let reader = open(&sources, &stream, &incarnation, &shard, from.clone(), condition.clone(), seed);
         Self {
             sources,

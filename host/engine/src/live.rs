@@ -9,6 +9,7 @@ use shardmill_stream::polling::{Condition, Seen};
 use tokio::time::Instant;
 
 use crate::control::Control;
+use crate::undone::Undone;
 
 /// What a shard's task is about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum Activity {
     /// It waits for records.
     #[default]
     Waiting,
+    /// It has records, and as many as may be processed are with other shards.
+    Allowance,
     /// The guest has a batch.
     Guest,
     /// A batch failed, and the next attempt is waited for.
@@ -36,6 +39,7 @@ pub(crate) enum Activity {
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     pulse: Mutex<Pulse>,
+    undone: Mutex<Undone>,
     condition: OnceLock<Condition>,
     lease: OnceLock<Weak<HeldLease>>,
     /// What an operator wants.
@@ -44,6 +48,8 @@ pub(crate) struct Live {
 
 #[derive(Debug)]
 struct Pulse {
+    /// When the lease was taken.
+    taken: Instant,
     activity: Activity,
     since: Instant,
     /// When it got on last: a page was taken, or the position moved.
@@ -63,6 +69,27 @@ pub(crate) struct Vitals {
     pub(crate) reader: Option<Seen>,
     /// As the lease has it.
     pub(crate) checkpoint: Option<String>,
+    /// When the oldest record arrived that was read and is not behind the checkpoint, in milliseconds since 1970.
+    pub(crate) undone: Option<u64>,
+    /// When the lease was taken.
+    pub(crate) taken: Instant,
+}
+
+// === impl Vitals ===
+
+impl Vitals {
+    /// How old, in milliseconds, what is lost first may be: the oldest record that is not checkpointed, as far as it is
+    /// known. The reader's lag is that of the end of its last page, and all of a page may have to be done; and of a shard
+    /// that nobody has read since it was taken, only that is known.
+    pub(crate) fn behind(&self, now: Instant, now_ms: u64) -> Option<u64> {
+        let undone = self.undone.map(|arrived| now_ms.saturating_sub(arrived));
+        let lag = self.reader.as_ref().and_then(|reader| reader.millis_behind);
+        let unread = self.reader.as_ref().filter(|reader| !reader.has_read).map(|_| {
+            let since = now.saturating_duration_since(self.taken);
+            u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        });
+        [undone, lag, unread].into_iter().flatten().max()
+    }
 }
 
 // === impl Pulse ===
@@ -70,7 +97,7 @@ pub(crate) struct Vitals {
 impl Default for Pulse {
     fn default() -> Self {
         let now = Instant::now();
-        Self { activity: Activity::default(), since: now, moved: now, is_at_tip: false }
+        Self { taken: now, activity: Activity::default(), since: now, moved: now, is_at_tip: false }
     }
 }
 
@@ -98,7 +125,14 @@ impl Live {
     }
 
     pub(crate) fn vitals(&self, now: Instant) -> Vitals {
-        let lease = self.lease.get().and_then(Weak::upgrade);
+        let lease = self.lease.get().and_then(Weak::upgrade).map(|lease| lease.lease());
+        let undone = {
+            let mut undone = self.undone();
+            if let Some(checkpoint) = lease.as_ref().and_then(|lease| lease.checkpoint.position()) {
+                undone.done(checkpoint);
+            }
+            undone.oldest()
+        };
         let pulse = self.pulse();
         Vitals {
             activity: pulse.activity,
@@ -106,8 +140,15 @@ impl Live {
             moved: pulse.moved,
             is_at_tip: pulse.is_at_tip,
             reader: self.condition.get().map(|condition| condition.seen(now)),
-            checkpoint: lease.map(|lease| lease.lease().checkpoint.to_string()),
+            checkpoint: lease.map(|lease| lease.checkpoint.to_string()),
+            undone,
+            taken: pulse.taken,
         }
+    }
+
+    /// What was read and is not checkpointed.
+    pub(crate) fn undone(&self) -> MutexGuard<'_, Undone> {
+        self.undone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows in the metrics how far the shard is behind, also while nobody reads it.

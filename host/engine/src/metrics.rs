@@ -18,6 +18,13 @@ pub(crate) struct ConsumerLabels {
     pub(crate) stream: String,
 }
 
+/// Which processor a number is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct ProcessorLabels {
+    /// The processor's name.
+    pub(crate) processor: String,
+}
+
 /// Which shard of a consumer a number is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ShardLabels {
@@ -85,6 +92,8 @@ pub struct Metrics {
     pub(crate) shards_paused: Family<ConsumerLabels, Gauge>,
     pub(crate) shard_stalled: Family<StalledLabels, Gauge>,
     pub(crate) retention_used: Family<ShardLabels, Gauge<f64, AtomicU64>>,
+    pub(crate) lag_alarms: Family<ShardLabels, Gauge>,
+    pub(crate) lease_table_failing: Family<ProcessorLabels, Gauge>,
     pub(crate) batch_seconds: Family<ConsumerLabels, Histogram, fn() -> Histogram>,
     pub(crate) memory_budget: Gauge,
     pub(crate) memory_reserved: Gauge,
@@ -113,6 +122,8 @@ impl Default for Metrics {
             shards_paused: Family::default(),
             shard_stalled: Family::default(),
             retention_used: Family::default(),
+            lag_alarms: Family::default(),
+            lease_table_failing: Family::default(),
             // 100 µs to 52 s.
             batch_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 3.0, 13))),
             memory_budget: Gauge::default(),
@@ -184,9 +195,20 @@ impl Metrics {
         );
         registry.register_with_unit(
             "shardmill_shard_retention_used",
-            "A shard's lag as a part of its stream's retention: at 1 records are lost",
+            "How old a shard's oldest record is that is not done, as a part of its stream's retention: at 1 records are lost",
             Unit::Other("ratio".to_owned()),
             metrics.retention_used.clone(),
+        );
+        registry.register(
+            "shardmill_shard_lag_alarm",
+            "1 for a shard whose oldest record that is not done comes near its stream's retention; only such shards",
+            metrics.lag_alarms.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_lease_table_failing",
+            "For how long a processor's lease table cannot be used; only where it cannot",
+            Unit::Seconds,
+            metrics.lease_table_failing.clone(),
         );
         registry.register_with_unit(
             "shardmill_batch",

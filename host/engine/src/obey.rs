@@ -5,6 +5,8 @@ use std::sync::Arc;
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
+use crate::live::Activity;
+use crate::shard_run::Counted;
 use crate::shard_task::{Ended, Leave, ShardTask};
 use crate::status::ShardState;
 
@@ -20,10 +22,9 @@ impl ShardTask {
         );
         self.status.set_state(ShardState::Paused);
         self.let_pages_go();
-        let paused = self.metrics.shards_paused.get_or_create(&self.labels).clone();
-        paused.inc();
+        let paused = Counted::new(self.metrics.shards_paused.get_or_create(&self.labels).clone());
         let leave = self.rest().await;
-        paused.dec();
+        drop(paused);
         match leave {
             Some(leave) => Box::pin(self.leave(leave)).await,
             None => {
@@ -62,35 +63,58 @@ impl ShardTask {
 
     /// Begins again from the checkpoint, once everything that is done is in it.
     pub(crate) async fn begin_again(mut self) -> Ended {
+        if let Some(leave) = self.write_what_is_done().await {
+            return Box::pin(self.leave(leave)).await;
+        }
+        tracing::info!(
+            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+            checkpoint = %self.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
+        );
+        Ended::Restart
+    }
+
+    /// `None` once the checkpoint is where everything is done.
+    async fn write_what_is_done(&mut self) -> Option<Leave> {
         let (fence, abort) = (self.lease.fence(), self.abort.clone());
-        let leave = tokio::select! {
+        tokio::select! {
             biased;
-            _ = fence.lost() => Leave::Lost,
-            () = abort.cancelled() => Leave::Abort,
-            () = self.checkpointer.flush() => {
-                tracing::info!(
-                    processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
-                    checkpoint = %self.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
-                );
-                return Ended::Restart;
-            }
-        };
-        Box::pin(self.leave(leave)).await
+            _ = fence.lost() => Some(Leave::Lost),
+            () = abort.cancelled() => Some(Leave::Abort),
+            () = self.checkpointer.flush() => None,
+        }
+    }
+
+    /// Why the shard is not to be rewound.
+    fn refuse_rewind(&self) -> Option<String> {
+        let shard = &self.shard;
+        if self.lease.is_draining() {
+            return Some("this worker is letting the shard go: ask the one that has it next".to_owned());
+        }
+        self.options.start.shards.contains_key(shard).then(|| {
+            format!(
+                "the configuration has a start for shard {shard} of its own, which would count again at the next start: take it out of `start-shards` first"
+            )
+        })
     }
 
     /// Writes where the shard begins, and begins there. The batch in hand is given up.
-    pub(crate) async fn rewind(self) -> Ended {
+    pub(crate) async fn rewind(mut self) -> Ended {
         let Some(order) = self.status.take_rewind() else { return Ended::Restart };
-        let Self { options, shard, lease, checkpointer, feed, abort, .. } = self;
+        // Whatever it was at: it is about something now.
+        self.status.doing(Activity::Checkpointing);
+        if let Some(reason) = self.refuse_rewind() {
+            // What is done is not to be repeated for that.
+            let leave = self.write_what_is_done().await;
+            order.answer(Err(reason));
+            return match leave {
+                Some(leave) => Box::pin(self.leave(leave)).await,
+                None => Ended::Restart,
+            };
+        }
+        let Self { options, shard, lease, checkpointer, feed, abort, status, .. } = self;
         // From here on nothing may write how far the shard was.
         checkpointer.end().await;
         drop(feed);
-        if options.start.shards.contains_key(&shard) {
-            order.answer(Err(format!(
-                "the configuration has a start for shard {shard} of its own, which would count again at the next start: take it out of `start-shards` first"
-            )));
-            return Ended::Restart;
-        }
         let fence = lease.fence();
         let from = lease.lease().checkpoint.clone();
         let written = tokio::select! {
@@ -105,6 +129,7 @@ impl ShardTask {
         match written {
             Ok(()) => {
                 let now = lease.lease();
+                status.live().undone().forget();
                 tracing::warn!(
                     processor = %options.processor, stream = %options.stream, %shard, %from, to = %now.checkpoint,
                     start_at = now.start_at, epoch = %now.epoch,
@@ -122,20 +147,26 @@ impl ShardTask {
 
     /// Waits until a record may be handed over, where their number is limited.
     pub(crate) async fn wait_for_allowance(&mut self) -> Result<(), Leave> {
+        if self.share.must_wait() {
+            self.status.doing(Activity::Allowance);
+        }
         let fence = self.lease.fence();
         tokio::select! {
             biased;
-            _ = fence.lost() => Err(Leave::Lost),
-            () = self.abort.cancelled() => Err(Leave::Abort),
-            () = self.lease.draining() => Err(Leave::Drain),
-            leave = self.status.ordered() => Err(leave),
-            () = self.share.available() => Ok(()),
+            _ = fence.lost() => return Err(Leave::Lost),
+            () = self.abort.cancelled() => return Err(Leave::Abort),
+            () = self.lease.draining() => return Err(Leave::Drain),
+            leave = self.status.ordered() => return Err(leave),
+            () = self.share.available() => {}
         }
+        self.status.doing(Activity::Waiting);
+        Ok(())
     }
 
     /// What was read ahead goes, or shards that stand would keep the bytes that the others need.
     fn let_pages_go(&mut self) {
-        self.feed.stop();
+        let read_ahead = self.feed.stop();
+        self.status.live().undone().give_up(read_ahead);
         self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.options.out_of_range);
         self.reservations.clear();
         self.share.keep(0);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use shardmill_cause::{Trouble, with_causes};
 use shardmill_lease::{HeldLease, LeaseKey};
 use shardmill_record::{HashKeyRange, ShardId, Unpacker};
-use shardmill_stream::polling::Condition;
+use shardmill_stream::polling::{Condition, Phase};
 use shardmill_stream::start::resume;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -20,9 +20,9 @@ use crate::input_reader::{InputReader, Sources};
 use crate::meter::Meter;
 use crate::metrics::ConsumerLabels;
 use crate::policy::Watermark;
+use crate::shard_entry::ShardEntry;
 use crate::shard_source::{Siblings, Streams, now_ms};
 use crate::shard_task::{Ended, ShardTask, Told};
-use crate::status::ShardEntry;
 use crate::stop::{Deadline, StopRequest};
 
 /// How long checkpoints must have failed before that is told: a throttle passes.
@@ -30,7 +30,7 @@ const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the tasks of a consumer have in common.
 pub(crate) struct Shared {
-    parts: Arc<Parts>,
+    pub(crate) parts: Arc<Parts>,
     pub(crate) streams: Streams,
     sources: Sources,
     /// Checkpoints that cannot be written.
@@ -101,10 +101,10 @@ pub(crate) async fn run_shard(shared: Arc<Shared>, lease: HeldLease) -> (ShardId
 }
 
 /// One more in a gauge for as long as this lives, also if its task panics.
-struct Counted(prometheus_client::metrics::gauge::Gauge);
+pub(crate) struct Counted(prometheus_client::metrics::gauge::Gauge);
 
 impl Counted {
-    fn new(gauge: prometheus_client::metrics::gauge::Gauge) -> Self {
+    pub(crate) fn new(gauge: prometheus_client::metrics::gauge::Gauge) -> Self {
         gauge.inc();
         Self(gauge)
     }
@@ -131,6 +131,7 @@ async fn task(
     // A lease that is complete is never handed out.
     let resume = resume(&held.checkpoint, held.start_at, &shard, &options.start, now_ms())?;
     if let Some(at) = resume.remember {
+        condition.enter(Phase::Store, Instant::now());
         remember_start(&lease, at).await?;
     }
     // Shards of different streams have the same ids.

@@ -1,13 +1,16 @@
 //! What every shard of this worker is doing, for health checks and people.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use shardmill_lease::{LeaseKey, WorkerId};
+use shardmill_lease::{LeaseKey, Options, View};
 use shardmill_record::ShardId;
 use tokio::time::Instant;
 
-use crate::live::{Activity, Live, Vitals};
+use crate::idle::Fleet;
+use crate::live::{Live, Vitals};
+use crate::shard_entry::ShardEntry;
+use crate::shard_run::Shared;
 
 /// What a shard's task is doing.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -70,6 +73,17 @@ pub struct Stalled {
     pub seconds: u64,
 }
 
+/// What is wrong with a consumer's lease table.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct LeaseTable {
+    /// A word for it.
+    pub reason: &'static str,
+    /// A sentence, with what the store said.
+    pub because: String,
+    /// For how long, in seconds.
+    pub seconds: u64,
+}
+
 /// One consumer.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 pub struct ConsumerStatus {
@@ -85,6 +99,9 @@ pub struct ConsumerStatus {
     /// The streams that were read and are gone, each with what is known of it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<String, String>,
+    /// Why the lease table cannot be used, if it cannot and that lasts: leases that are held run out, and none is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lease_table: Option<LeaseTable>,
     /// The shards whose leases this worker holds, by the leases' keys.
     pub shards: BTreeMap<String, ShardStatus>,
     /// The shards that make no progress, by the leases' keys. Where this worker leads, also those that no worker can begin
@@ -94,18 +111,9 @@ pub struct ConsumerStatus {
     /// The shards whose lag comes near the stream's retention, by the leases' keys, a sentence for each.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub alarms: BTreeMap<String, String>,
-    /// What this worker was seen to have.
+    /// What is left to do, as far as this worker sees.
     #[serde(skip)]
     pub(crate) fleet: Fleet,
-}
-
-/// What the worker that leads has seen in the lease table, as far as the end of a bounded run depends on it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Fleet {
-    /// Leases of shards that are not done and that nobody has.
-    pub(crate) free: usize,
-    /// Those that this worker has.
-    pub(crate) own: usize,
 }
 
 /// By the consumer and the lease's key.
@@ -116,21 +124,26 @@ type LiveShards = BTreeMap<(String, String), Arc<Live>>;
 pub struct Status {
     consumers: Arc<Mutex<BTreeMap<String, ConsumerStatus>>>,
     live: Arc<Mutex<LiveShards>>,
+    wholes: Arc<Mutex<BTreeMap<String, Weak<Shared>>>>,
 }
 
-/// Where one shard's task writes what it is doing, and hears what an operator wants. Cheap to clone; the shard's entry goes
-/// when the last one is dropped.
-#[derive(Debug, Clone)]
-pub struct ShardEntry {
-    inner: Arc<Entry>,
+/// What the watchdog finds of a consumer, by the leases' keys.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) stalled: BTreeMap<String, Stalled>,
+    /// A sentence for each.
+    pub(crate) alarms: BTreeMap<String, String>,
+    /// How much of the retention is used up, in hundredths.
+    pub(crate) used: BTreeMap<String, u64>,
+    pub(crate) lease_table: Option<LeaseTable>,
 }
 
-#[derive(Debug)]
-struct Entry {
-    status: Status,
-    consumer: String,
-    key: String,
-    live: Arc<Live>,
+// === impl ShardStatus ===
+
+impl ShardStatus {
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.state, ShardState::Stopped { .. })
+    }
 }
 
 // === impl Status ===
@@ -155,13 +168,9 @@ impl Status {
         });
     }
 
-    /// Says what the lease room sees: whether this worker leads, and what nobody reads.
-    pub fn set_fleet(&self, name: &str, view: &shardmill_lease::View, worker: &WorkerId) {
-        let mut fleet = Fleet::default();
-        for lease in view.leases.iter().filter(|lease| view.leads && !lease.is_complete()) {
-            fleet.free += usize::from(lease.writer().is_none());
-            fleet.own += usize::from(lease.writer() == Some(worker));
-        }
+    /// Says what the lease room sees: whether this worker leads, what nobody reads, and what is left to do.
+    pub(crate) fn set_fleet(&self, name: &str, view: &View, options: &Options) {
+        let fleet = Fleet::of(view, &options.worker, options.max_leases_per_worker);
         self.with(|consumers| {
             let consumer = consumers.entry(name.to_owned()).or_default();
             consumer.fleet = fleet;
@@ -198,7 +207,7 @@ impl Status {
             consumers.entry(consumer.to_owned()).or_default().shards.insert(key.clone(), initial);
         });
         self.with_live(|all| all.insert((consumer.to_owned(), key.clone()), Arc::clone(&live)));
-        ShardEntry { inner: Arc::new(Entry { status: self.clone(), consumer: consumer.to_owned(), key, live }) }
+        ShardEntry::new(self.clone(), consumer.to_owned(), key, live)
     }
 
     /// Whether the consumer holds leases.
@@ -224,29 +233,6 @@ impl Status {
         consumers
     }
 
-    /// Whether there is nothing to do: of each consumer, everything that this worker has is done up to the shards' tips or
-    /// is stopped, and the leases that this worker sees, if it leads, all have a holder. It may be otherwise at the next
-    /// moment.
-    pub fn is_idle(&self) -> bool {
-        let now = Instant::now();
-        let rests = |name: &String, (key, shard): (&String, &ShardStatus)| match shard.state {
-            ShardState::Stopped { .. } => true,
-            ShardState::Running => self.live(name, key).is_some_and(|live| {
-                let Vitals { activity, is_at_tip, .. } = live.vitals(now);
-                is_at_tip && matches!(activity, Activity::Waiting | Activity::Hook)
-            }),
-            _ => false,
-        };
-        self.with(|consumers| consumers.clone()).iter().all(|(name, consumer)| {
-            if consumer.stopped.is_some() {
-                return true;
-            }
-            let Fleet { free, own } = consumer.fleet;
-            let is_all_there = consumer.started && free == 0 && consumer.shards.len() >= own;
-            is_all_there && consumer.missing.is_empty() && consumer.shards.iter().all(|shard| rests(name, shard))
-        })
-    }
-
     /// Why the process is not ready, a sentence for each reason; none if it is.
     pub fn unready(&self) -> Vec<String> {
         self.with(|consumers| {
@@ -257,10 +243,9 @@ impl Status {
                 } else if !consumer.started {
                     reasons.push(format!("processor {name}: its stream and lease table have not been reached yet"));
                 }
-                for (stream, reason) in &consumer.missing {
-                    reasons.push(format!("processor {name}: stream {stream}: {reason}"));
-                }
+                reasons.extend(consumer.lease_table.iter().map(|table| format!("processor {name}: {}", table.because)));
             }
+            reasons.extend(missing(consumers));
             for (name, consumer) in consumers.iter() {
                 reasons.extend(consumer.unattended.iter().map(|hole| format!("processor {name}: {hole}")));
             }
@@ -273,7 +258,8 @@ impl Status {
         })
     }
 
-    /// What is as an operator wants it and should be known, a sentence for each: shards that are paused.
+    /// What should be known and keeps nobody from being ready, a sentence for each: shards that are paused, and those whose
+    /// lag comes near the retention.
     pub fn notes(&self) -> Vec<String> {
         self.with(|consumers| {
             let mut notes = Vec::new();
@@ -282,22 +268,18 @@ impl Status {
                 notes.extend(paused.map(|ShardStatus { stream, shard, .. }| {
                     format!("processor {name}: shard {shard} of stream {stream} is paused by an operator's order")
                 }));
+                notes.extend(consumer.alarms.values().map(|alarm| format!("processor {name}: alarm: {alarm}")));
             }
             notes
         })
     }
 
     /// Says what the watchdog has found.
-    pub(crate) fn set_watched(
-        &self,
-        consumer: &str,
-        stalled: BTreeMap<String, Stalled>,
-        alarms: BTreeMap<String, String>,
-        used: &BTreeMap<String, u64>,
-    ) {
+    pub(crate) fn set_watched(&self, consumer: &str, watched: Watched) {
+        let Watched { stalled, alarms, used, lease_table } = watched;
         self.with(|consumers| {
             let consumer = consumers.entry(consumer.to_owned()).or_default();
-            (consumer.stalled, consumer.alarms) = (stalled, alarms);
+            (consumer.stalled, consumer.alarms, consumer.lease_table) = (stalled, alarms, lease_table);
             for (key, shard) in &mut consumer.shards {
                 shard.retention_used_percent = used.get(key).copied();
             }
@@ -308,13 +290,27 @@ impl Status {
         self.with_live(|all| all.get(&(consumer.to_owned(), lease_key.to_owned())).cloned())
     }
 
-    /// Whether this is a shard that is stopped, and alone: a consumer that is stopped as a whole lets its shards go.
-    pub(crate) fn can_restart(&self, consumer: &str, lease_key: &str) -> bool {
+    /// Does something to a shard that is stopped, and alone: a consumer that is stopped as a whole lets its shards go.
+    /// Whether it is one.
+    pub(crate) fn if_stopped(&self, consumer: &str, lease_key: &str, act: impl FnOnce()) -> bool {
         self.with(|consumers| {
             let consumer = consumers.get(consumer).filter(|consumer| consumer.stopped.is_none());
-            let shard = consumer.and_then(|consumer| consumer.shards.get(lease_key));
-            shard.is_some_and(|shard| matches!(shard.state, ShardState::Stopped { .. }))
+            let is_stopped =
+                consumer.and_then(|consumer| consumer.shards.get(lease_key)).is_some_and(ShardStatus::is_stopped);
+            if is_stopped {
+                act();
+            }
+            is_stopped
         })
+    }
+
+    /// Where an order for all shards of a consumer finds what it does not reach.
+    pub(crate) fn set_whole(&self, consumer: &str, shared: Weak<Shared>) {
+        self.wholes.lock().unwrap_or_else(PoisonError::into_inner).insert(consumer.to_owned(), shared);
+    }
+
+    pub(crate) fn whole(&self, consumer: &str) -> Option<Arc<Shared>> {
+        self.wholes.lock().unwrap_or_else(PoisonError::into_inner).get(consumer)?.upgrade()
     }
 
     /// Why shards are stopped, a sentence for each.
@@ -322,14 +318,24 @@ impl Status {
         self.with(|consumers| stopped(consumers))
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<String, ConsumerStatus>) -> T) -> T {
+    /// What a run that ends by itself leaves undone, a sentence for each: shards that are stopped, and streams that are gone.
+    pub fn left_undone(&self) -> Vec<String> {
+        self.with(|consumers| stopped(consumers).into_iter().chain(missing(consumers)).collect())
+    }
+
+    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<String, ConsumerStatus>) -> T) -> T {
         // Entries are plain values: a panic elsewhere cannot leave them half-changed.
         change(&mut self.consumers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn with_live<T>(&self, change: impl FnOnce(&mut LiveShards) -> T) -> T {
+    pub(crate) fn with_live<T>(&self, change: impl FnOnce(&mut LiveShards) -> T) -> T {
         change(&mut self.live.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+fn missing(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
+    let all = consumers.iter().flat_map(|(name, consumer)| consumer.missing.iter().map(move |missing| (name, missing)));
+    all.map(|(name, (stream, reason))| format!("processor {name}: stream {stream}: {reason}")).collect()
 }
 
 fn stopped(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
@@ -343,67 +349,4 @@ fn stopped(consumers: &BTreeMap<String, ConsumerStatus>) -> Vec<String> {
         }
     }
     reasons
-}
-
-// === impl ShardEntry ===
-
-impl ShardEntry {
-    /// Says what the task does now.
-    pub fn set_state(&self, state: ShardState) {
-        if state == ShardState::Running {
-            // It has begun, or goes on: what was before is no standstill.
-            self.live().moved();
-        }
-        self.update(|status| status.state = state);
-    }
-
-    /// Says what the task is about.
-    pub(crate) fn doing(&self, activity: Activity) {
-        self.live().doing(activity);
-    }
-
-    /// Says how far everything is done.
-    pub fn set_position(&self, position: String) {
-        self.live().moved();
-        self.update(|status| status.position = Some(position));
-    }
-
-    /// Says that a page was taken, and how far the tip is ahead of it.
-    pub fn set_lag(&self, millis_behind_latest: Option<u64>) {
-        self.live().moved();
-        self.update(|status| status.millis_behind_latest = millis_behind_latest);
-    }
-
-    /// Says that the shard had nothing new, as the page says that came with this lag.
-    pub(crate) fn had_nothing(&self, millis_behind_latest: Option<u64>) {
-        if millis_behind_latest.unwrap_or(0) == 0 {
-            self.live().at_tip();
-        }
-    }
-
-    /// What the shard is about, for who watches it and who tells it what to do.
-    pub(crate) fn live(&self) -> &Live {
-        &self.inner.live
-    }
-
-    fn update(&self, change: impl FnOnce(&mut ShardStatus)) {
-        let Entry { status, consumer, key, .. } = self.inner.as_ref();
-        status.with(|consumers| {
-            let shard = consumers.get_mut(consumer).and_then(|consumer| consumer.shards.get_mut(key));
-            if let Some(status) = shard {
-                change(status);
-            }
-        });
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.status.with(|consumers| {
-            if let Some(consumer) = consumers.get_mut(&self.consumer) {
-                consumer.shards.remove(&self.key);
-            }
-        });
-        self.status.with_live(|all| all.remove(&(self.consumer.clone(), self.key.clone())));
-    }
 }

@@ -167,3 +167,34 @@ async fn a_page_that_takes_more_than_was_set_aside_is_counted_as_it_is() {
     let fed = feeds[0].next().await.unwrap().unwrap();
     assert!(fed.reservation.expect("a reservation").bytes() >= 30 * MIB as u64);
 }
+
+/// Brings nothing, and says what it is about.
+struct Telling {
+    condition: shardmill_stream::polling::Condition,
+}
+
+#[async_trait]
+impl Reader for Telling {
+    fn condition(&self) -> Option<&shardmill_stream::polling::Condition> {
+        Some(&self.condition)
+    }
+
+    async fn ready(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, Error> {
+        std::future::pending().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_waits_for_memory_says_so() {
+    let (budget, shard) = (Budget::new(TOTAL), ShardId::parse("shardId-000000000000").unwrap());
+    let _taken = budget.reserve(TOTAL).await;
+    let condition = shardmill_stream::Metrics::default().condition("s", &shard);
+    let lease = lease().await;
+    let _feed = Feed::start(Box::new(Telling { condition: condition.clone() }), budget, lease.fence());
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!(condition.seen(Instant::now()).phase, Phase::Memory);
+}

@@ -23,8 +23,9 @@ use crate::feed::{Feed, ShardClosed};
 use crate::meter::Meter;
 use crate::metrics::{ConsumerLabels, FailureLabels};
 use crate::policy::Watermark;
+use crate::shard_entry::ShardEntry;
 use crate::shard_source::Directory;
-use crate::status::{ShardEntry, ShardState};
+use crate::status::ShardState;
 use crate::stop::{Deadline, StopRequest};
 use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Reservation, Scope};
 

@@ -67,6 +67,7 @@ impl ShardTask {
             Delivery::AtMostOnce => (1, false),
         };
         let mut progress = BatchProgress::new(batch.len(), attempts, bisect);
+        self.status.handed_out(&batch, 0, !self.unpacker.is_empty());
         if self.options.delivery == Delivery::AtMostOnce {
             self.checkpoint_first(&batch).await?;
         }

@@ -103,6 +103,7 @@ impl ShardTask {
                 Err(refused) => return Ok(widen(leave, Self::stop(refused.to_string()))),
             }
         }
+        self.status.handed_out(batch, through, !self.unpacker.is_empty());
         // Done is what has been processed and whose outputs are where they belong.
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);

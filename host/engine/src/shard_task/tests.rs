@@ -1,5 +1,6 @@
 //! The whole loop on paused time, with a guest, a reader and a destination of the test's own, and the memory store.
 
+mod activities;
 mod checkpoints;
 mod failures;
 mod fakes;
@@ -107,9 +108,11 @@ impl Run {
         let began = tokio::time::Instant::now();
         let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
         let place = options.failure.then == Then::DeadLetter;
+        let entry = status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD)));
+        entry.live().attach(shardmill_stream::Metrics::default().condition("s", &shard(SHARD)), &lease);
         let task = ShardTask {
             worker: "w1".into(),
-            status: status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD))),
+            status: entry,
             feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
             watermark: Watermark::new(options.checkpoint, checkpoint.clone()),
             unpacker: Unpacker::new(checkpoint, HashKeyRange::ALL, OutOfRange::Deliver),

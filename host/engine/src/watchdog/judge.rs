@@ -19,19 +19,28 @@ pub(crate) struct Patient<'a> {
     pub(crate) checkpoint_fails: Option<Failing>,
 }
 
+/// How long is too long.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// Without progress.
+    pub(crate) work: Duration,
+    /// With checkpoints that fail: renewals do as well then, and the lease runs out.
+    pub(crate) table: Duration,
+}
+
 /// The shard's stall, if it is one. A shard that was stopped, paused or told to let go stands because somebody wants it
 /// to, and says so by itself.
-pub(crate) fn judge(now: Instant, stall_after: Duration, patient: &Patient<'_>) -> Option<Stall> {
+pub(crate) fn judge(now: Instant, patience: Patience, patient: &Patient<'_>) -> Option<Stall> {
     let Patient { state, vitals, checkpoint_fails } = patient;
     if !matches!(state, ShardState::Starting | ShardState::Running | ShardState::Retrying { .. }) {
         return None;
     }
-    let stands = has_work(vitals) && now.saturating_duration_since(vitals.moved) >= stall_after;
+    let stands = has_work(vitals) && now.saturating_duration_since(vitals.moved) >= patience.work;
     if stands {
         let (reason, since) = reason(patient);
         return Some(Stall { reason, since, moved: vitals.moved });
     }
-    let failing = checkpoint_fails.as_ref().filter(|failing| failing.lasted >= stall_after)?;
+    let failing = checkpoint_fails.as_ref().filter(|failing| failing.lasted >= patience.table)?;
     let since = now.checked_sub(failing.lasted).unwrap_or(now);
     Some(Stall { reason: Reason::Checkpoint { reason: failing.reason.clone() }, since, moved: since })
 }
@@ -40,7 +49,8 @@ pub(crate) fn judge(now: Instant, stall_after: Duration, patient: &Patient<'_>) 
 fn has_work(vitals: &Vitals) -> bool {
     match (vitals.activity, &vitals.reader) {
         (Activity::Waiting, Some(reader)) => !reader.has_read || reader.millis_behind.is_some_and(|lag| lag > 0),
-        (Activity::Waiting, None) => false,
+        // It is with the shards that have the rest of what this run may process.
+        (Activity::Waiting, None) | (Activity::Allowance, _) => false,
         _ => true,
     }
 }
@@ -60,7 +70,9 @@ fn reason(Patient { state, vitals, checkpoint_fails }: &Patient<'_>) -> (Reason,
         }
         (Activity::Hook, _) => (Reason::Hook, since),
         (Activity::Ending, _) => (Reason::Ending, since),
-        (Activity::Waiting, _) => vitals.reader.as_ref().map_or((Reason::Unknown, since), reading),
+        (Activity::Waiting | Activity::Allowance, _) => {
+            vitals.reader.as_ref().map_or((Reason::Unknown, since), reading)
+        }
     }
 }
 

@@ -15,17 +15,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use shardmill_lease::{Handle, LeaseKey};
+use shardmill_lease::{Handle, LeaseKey, View};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
-use self::judge::{Patient, judge};
+use self::judge::{Patience, Patient, judge};
 use self::parents::Parents;
+pub(crate) use self::parents::fronts;
 pub(crate) use self::reason::Reason;
-use self::telling::{Found, Lags, Stalls};
-use crate::consumer::Parts;
+use self::telling::{Found, Lags, Stalls, Table};
+use crate::consumer::{Parts, lease_table};
+use crate::live::Vitals;
 use crate::shard_run::Shared;
 use crate::shard_source::{Streams, now_ms};
-use crate::status::ShardStatus;
+use crate::status::{ShardStatus, Watched};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a stream is asked how long it keeps records: DescribeStreamSummary takes 20 calls a second of an account.
@@ -58,6 +60,13 @@ pub(crate) struct Watchdog {
     parents: Parents,
     stalls: Stalls,
     lags: Lags,
+    table: Table,
+}
+
+/// What is known of a shard that is held.
+struct Held {
+    status: ShardStatus,
+    vitals: Vitals,
 }
 
 // === impl Options ===
@@ -87,7 +96,8 @@ impl Watchdog {
         let processor = || Arc::clone(&parts.options().processor);
         let stalls = Stalls::new(processor(), parts.metrics.clone());
         let lags = Lags::new(processor(), parts.metrics.clone(), parts.watchdog.lag_alarm);
-        Self { parts, shared, handle, parents: Parents::default(), stalls, lags }
+        let table = Table::new(processor(), lease_table(&parts).to_owned(), parts.metrics.clone());
+        Self { parts, shared, handle, parents: Parents::default(), stalls, lags, table }
     }
 
     /// Looks for as long as it is let.
@@ -104,35 +114,62 @@ impl Watchdog {
         let processor = Arc::clone(&self.parts.options().processor);
         let status = self.parts.status.clone();
         let shards = status.snapshot().remove(processor.as_ref()).unwrap_or_default().shards;
-        for live in shards.keys().filter_map(|key| status.live(&processor, key)) {
-            live.show_lag(now);
-        }
-        let stalls = self.standing(now, &shards);
+        let held: BTreeMap<String, Held> = shards
+            .into_iter()
+            .filter_map(|(key, status_of)| {
+                let live = status.live(&processor, &key)?;
+                live.show_lag(now);
+                Some((key, Held { status: status_of, vitals: live.vitals(now) }))
+            })
+            .collect();
+        let view = self.handle.view();
+        let patience = self.patience();
+        let stalls = self.standing(now, patience, &held, &view);
         let stalls = stalls.into_iter().filter_map(|(key, stall)| {
-            let names = self.names(&key, &shards)?;
+            let names = self.names(&key, &held)?;
             Some((key, names, stall))
         });
         let stalls = stalls.collect();
         let stalled = self.stalls.tell(now, now_ms, stalls);
+        let failing = view.failing.as_ref().map(|failing| {
+            let lasted = self.parts.clock.now().saturating_since(failing.since);
+            (lasted, failing.reason.as_str())
+        });
+        let lease_table = self.table.tell(failing.filter(|(lasted, _)| *lasted >= patience.table), now_ms);
         let streams = &self.shared.streams;
-        let retention = |key: &str| Some(streams.of(&LeaseKey::parse(key).ok()?)?.0.retention_hours());
-        let Found { alarms, used } = self.lags.tell(&shards, retention);
-        status.set_watched(&processor, stalled, alarms, &used);
+        let lags = held.iter().map(|(key, Held { status, vitals })| {
+            let stream = LeaseKey::parse(key).ok().and_then(|key| streams.of(&key));
+            (key, status, vitals.behind(now, now_ms), stream.map(|(stream, _)| stream.retention_hours()))
+        });
+        let Found { alarms, used } = self.lags.tell(lags);
+        status.set_watched(&processor, Watched { stalled, alarms, used, lease_table });
+    }
+
+    /// The lease table is told of before leases run out, and shards with them.
+    fn patience(&self) -> Patience {
+        let work = self.parts.watchdog.stall_after;
+        Patience { work, table: work.min(self.parts.lease_options.expiry / 2) }
     }
 
     /// Everything that stands still, by lease.
-    fn standing(&mut self, now: Instant, shards: &BTreeMap<String, ShardStatus>) -> BTreeMap<String, Stall> {
-        let (processor, stall_after) = (&self.parts.options().processor, self.parts.watchdog.stall_after);
+    fn standing(
+        &mut self,
+        now: Instant,
+        patience: Patience,
+        held: &BTreeMap<String, Held>,
+        view: &View,
+    ) -> BTreeMap<String, Stall> {
         let mut stalls = BTreeMap::new();
-        for (key, shard) in shards {
-            let Some(live) = self.parts.status.live(processor, key) else { continue };
+        let mut here = BTreeMap::new();
+        for (key, Held { status, vitals }) in held {
             let checkpoint_fails = LeaseKey::parse(key).ok().and_then(|key| self.shared.trouble.failing(&key));
-            let patient = Patient { state: &shard.state, vitals: &live.vitals(now), checkpoint_fails };
-            stalls.extend(judge(now, stall_after, &patient).map(|stall| (key.clone(), stall)));
+            let stall = judge(now, patience, &Patient { state: &status.state, vitals, checkpoint_fails });
+            let is_stopped = status.is_stopped() && now.saturating_duration_since(vitals.moved) >= patience.work;
+            here.insert(key.as_str(), stall.as_ref().map(|stall| stall.moved).or(is_stopped.then_some(vitals.moved)));
+            stalls.extend(stall.map(|stall| (key.clone(), stall)));
         }
-        let view = self.handle.view();
         if view.leads {
-            let waiting = self.parents.look(now, stall_after, &view.leases);
+            let waiting = self.parents.look(now, patience.work, &view.leases, &here);
             stalls.extend(waiting.into_iter().map(|(key, stall)| (key.to_string(), stall)));
         } else {
             self.parents = Parents::default();
@@ -141,9 +178,9 @@ impl Watchdog {
     }
 
     /// The stream and the shard of a lease: also of one that nobody has.
-    fn names(&self, key: &str, shards: &BTreeMap<String, ShardStatus>) -> Option<[String; 2]> {
-        if let Some(shard) = shards.get(key) {
-            return Some([shard.stream.clone(), shard.shard.clone()]);
+    fn names(&self, key: &str, held: &BTreeMap<String, Held>) -> Option<[String; 2]> {
+        if let Some(Held { status, .. }) = held.get(key) {
+            return Some([status.stream.clone(), status.shard.clone()]);
         }
         let key = LeaseKey::parse(key).ok()?;
         let (stream, _) = self.shared.streams.of(&key)?;
@@ -151,5 +188,12 @@ impl Watchdog {
     }
 }
 
+impl Drop for Watchdog {
+    /// Nobody looks any more: what was found last must not stay.
+    fn drop(&mut self) {
+        self.parts.status.set_watched(&self.parts.options().processor, Watched::default());
+    }
+}
+
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,37 +1,53 @@
 //! Shards that cannot begin because their parents are not done, and do not get on: seen by the worker that leads, which
-//! alone sees all leases. A child whose parent gets on waits as it should.
+//! alone sees all leases.
+//!
+//! How a parent gets on is known where it is held. Of those that others hold the table tells only their checkpoints, which
+//! stand still for good reasons too (few of them are written, the guest keeps them back, there are no records for hours):
+//! their own workers name them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use shardmill_lease::{Lease, LeaseKey};
-use shardmill_record::Checkpoint;
 use tokio::time::Instant;
 
 use super::{Reason, Stall};
 
-/// Remembers how far parents were.
+/// Remembers parents that nobody has.
 #[derive(Debug, Default)]
 pub(crate) struct Parents {
-    /// Since when each has stood where it stands.
-    seen: HashMap<LeaseKey, (Checkpoint, Instant)>,
+    /// Since when.
+    free: HashMap<LeaseKey, Instant>,
 }
 
 // === impl Parents ===
 
 impl Parents {
-    /// The leases that wait for a parent which stands still.
-    pub(crate) fn look(&mut self, now: Instant, stall_after: Duration, leases: &[Lease]) -> Vec<(LeaseKey, Stall)> {
+    /// The leases that wait for a parent which stands still. `here`: the leases that this worker runs, each with the time
+    /// since when it stands, if it does, and nobody wants it to.
+    pub(crate) fn look(
+        &mut self,
+        now: Instant,
+        stall_after: Duration,
+        leases: &[Lease],
+        here: &BTreeMap<&str, Option<Instant>>,
+    ) -> Vec<(LeaseKey, Stall)> {
         let undone: HashMap<&LeaseKey, &Lease> =
             leases.iter().filter(|lease| !lease.is_complete()).map(|lease| (&lease.key, lease)).collect();
-        let mut seen = HashMap::new();
+        let mut free = HashMap::new();
         let mut stalls = Vec::new();
         for lease in undone.values().filter(|lease| lease.writer().is_none()) {
             for front in fronts(lease, &undone) {
-                let before = self.seen.get(&front.key).filter(|(checkpoint, _)| *checkpoint == front.checkpoint);
-                let since = before.map_or(now, |(_, since)| *since);
-                seen.insert(front.key.clone(), (front.checkpoint.clone(), since));
-                if now.saturating_duration_since(since) >= stall_after {
+                let stands_since = match here.get(front.key.as_str()) {
+                    Some(stands_since) => *stands_since,
+                    None if front.writer().is_some() => None,
+                    None => {
+                        let since = self.free.get(&front.key).copied().unwrap_or(now);
+                        free.insert(front.key.clone(), since);
+                        (now.saturating_duration_since(since) >= stall_after).then_some(since)
+                    }
+                };
+                if let Some(since) = stands_since {
                     let holder = front.writer().map(ToString::to_string);
                     let reason = Reason::Parent { lease: front.key.to_string(), holder };
                     stalls.push((lease.key.clone(), Stall { reason, since, moved: since }));
@@ -39,13 +55,13 @@ impl Parents {
                 }
             }
         }
-        self.seen = seen;
+        self.free = free;
         stalls
     }
 }
 
-/// The ancestors that can be worked on now and are not done, each once.
-fn fronts<'a>(lease: &Lease, undone: &HashMap<&LeaseKey, &'a Lease>) -> Vec<&'a Lease> {
+/// The ancestors of a lease that can be worked on now and are not done, each once.
+pub(crate) fn fronts<'a>(lease: &Lease, undone: &HashMap<&LeaseKey, &'a Lease>) -> Vec<&'a Lease> {
     let mut fronts = Vec::new();
     let mut visited = HashSet::new();
     let mut open: Vec<LeaseKey> = lease.parent_keys().collect();

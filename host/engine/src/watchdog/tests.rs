@@ -25,6 +25,8 @@ fn at_rest(now: Instant) -> Vitals {
         is_at_tip: true,
         reader: Some(reader),
         checkpoint: None,
+        undone: None,
+        taken: now,
     }
 }
 
@@ -41,9 +43,11 @@ fn trouble(since: Instant, kind: Kind) -> Option<Trouble> {
     Some(Trouble { since, failures: 7, kind, reason: "GetRecords: Rate exceeded".to_owned(), at_iterator: false })
 }
 
+const PATIENCE: Patience = Patience { work: MINUTE, table: Duration::from_secs(5) };
+
 fn stall(state: &ShardState, vitals: &Vitals, after: Duration) -> Option<Stall> {
     let now = vitals.moved + after;
-    judge(now, MINUTE, &Patient { state, vitals, checkpoint_fails: None })
+    judge(now, PATIENCE, &Patient { state, vitals, checkpoint_fails: None })
 }
 
 fn label(vitals: &Vitals) -> String {
@@ -102,6 +106,8 @@ fn nothing_is_said_of_who_has_no_work_or_gets_on_or_stands_because_somebody_want
     assert_eq!(stall(&running, &at_rest(now), hour), None, "at the tip");
     assert_eq!(stall(&running, &reading(now, |_| {}), MINUTE - Duration::from_millis(1)), None, "not for long enough");
     assert_eq!(stall(&running, &Vitals { reader: None, ..at_rest(now) }, hour), None, "nothing is known");
+    let limited = Vitals { activity: Activity::Allowance, ..reading(now, |reader| reader.phase = Phase::Full) };
+    assert_eq!(stall(&running, &limited, hour), None, "others process what this run may process");
     let in_guest = Vitals { activity: Activity::Guest, ..at_rest(now) };
     for state in [ShardState::Stopped { reason: String::new() }, ShardState::Paused, ShardState::Draining] {
         assert_eq!(stall(&state, &in_guest, hour), None, "{state:?}");
@@ -117,15 +123,16 @@ fn checkpoints_that_fail_are_a_stall_though_work_goes_on() {
     let vitals = at_rest(now);
     let of = |seconds| {
         let failing = Failing { lasted: Duration::from_secs(seconds), reason: "table orders: throttled".to_owned() };
-        judge(now, MINUTE, &Patient { state: &ShardState::Running, vitals: &vitals, checkpoint_fails: Some(failing) })
+        judge(now, PATIENCE, &Patient { state: &ShardState::Running, vitals: &vitals, checkpoint_fails: Some(failing) })
     };
-    assert_eq!(of(59), None);
-    let stall = of(60).expect("a stall");
+    assert_eq!(of(4), None);
+    // Before the lease runs out, and the shard with it.
+    let stall = of(5).expect("a stall");
     assert_eq!(stall.reason.label(), "checkpoint-failing");
     assert!(stall.reason.because().contains("throttled"));
 }
 
-fn lease(shard: usize, parents: &[usize], owner: Option<&str>, checkpoint: Checkpoint) -> Lease {
+pub(crate) fn lease(shard: usize, parents: &[usize], owner: Option<&str>, checkpoint: Checkpoint) -> Lease {
     let id = |shard: &usize| ShardId::parse(&format!("shardId-{shard:012}")).unwrap();
     let new = NewLease {
         key: LeaseKey::of_shard(&id(&shard)),
@@ -150,37 +157,66 @@ fn lease(shard: usize, parents: &[usize], owner: Option<&str>, checkpoint: Check
     }
 }
 
-fn at(number: u64) -> Checkpoint {
+pub(crate) fn at(number: u64) -> Checkpoint {
     Checkpoint::parse(&number.to_string(), 0).unwrap()
 }
 
 #[test]
-fn a_child_is_named_when_its_parent_stands_still_and_not_while_it_gets_on() {
+fn a_child_is_named_when_its_parent_stands_still_here_or_is_nobodys() {
     let now = Instant::now();
     let mut parents = Parents::default();
-    let leases = |first: Checkpoint| {
+    let leases = |owner| {
         vec![
-            lease(0, &[], Some("w1"), first),
+            lease(0, &[], owner, at(1)),
             lease(1, &[], Some("w2"), Checkpoint::ShardEnd),
             lease(2, &[0, 1], None, Checkpoint::TrimHorizon),
             lease(3, &[2], None, Checkpoint::TrimHorizon),
         ]
     };
-    let mut look = |after: Duration, leases: &[Lease]| {
-        let mut found = parents.look(now + after, MINUTE, leases);
+    let front = lease(0, &[], None, at(1)).key.to_string();
+    let mut look = |after: Duration, leases: &[Lease], stands_since: Option<Option<Instant>>| {
+        let here = stands_since.map(|since| (front.as_str(), since)).into_iter().collect();
+        let mut found = parents.look(now + after, MINUTE, leases, &here);
         found.sort_by(|one, other| one.0.cmp(&other.0));
         found.into_iter().map(|(key, stall)| (key.to_string(), stall.reason.because())).collect::<Vec<_>>()
     };
-    assert_eq!(look(Duration::ZERO, &leases(at(1))), []);
-    assert_eq!(look(MINUTE, &leases(at(2))), [], "it gets on");
-    let found = look(2 * MINUTE, &leases(at(2)));
+    let (here, elsewhere, free) = (leases(Some("w1")), leases(Some("w2")), leases(None));
+    for minute in 0..9 {
+        let after = MINUTE * minute;
+        assert_eq!(look(after, &here, Some(None)), [], "it gets on, or rests because somebody wants it to");
+        assert_eq!(
+            look(after, &elsewhere, None),
+            [],
+            "its own worker knows how it gets on, however rarely it checkpoints"
+        );
+    }
+    let found = look(MINUTE, &here, Some(Some(now)));
     let keys: Vec<_> = found.iter().map(|(key, _)| key.as_str()).collect();
     assert_eq!(keys, ["shardId-000000000002", "shardId-000000000003"], "the grandchild waits for the same one");
     for (_, because) in &found {
         assert!(because.contains("shardId-000000000000 (held by w1)"), "{because}");
     }
-    assert_eq!(look(3 * MINUTE, &leases(at(3))), []);
-    assert_eq!(look(9 * MINUTE, &leases(Checkpoint::ShardEnd)), [], "it is done, and the child is free");
+    assert_eq!(look(10 * MINUTE, &free, None), [], "seen for the first time");
+    let found = look(11 * MINUTE, &free, None);
+    assert!(found.len() == 2 && found[0].1.contains("which nobody holds"), "{found:?}");
+    assert_eq!(look(12 * MINUTE, &here, Some(None)), [], "taken at last");
+}
+
+#[test]
+fn how_far_a_shard_is_behind_is_told_by_the_oldest_record_that_is_not_done() {
+    let (now, now_ms, hour) = (Instant::now(), 1_767_225_600_000, 3_600_000);
+    let behind = |vitals: Vitals, after: u64| vitals.behind(now + Duration::from_millis(after), now_ms + after);
+    assert_eq!(behind(at_rest(now), hour), Some(0), "the reader has looked, and nothing is left");
+    // One page brought all of 20 hours, and its first record is poison.
+    let stopped = Vitals { undone: Some(now_ms - 20 * hour), ..at_rest(now) };
+    assert_eq!(behind(stopped.clone(), 0), Some(20 * hour));
+    assert_eq!(behind(stopped, 4 * hour), Some(24 * hour), "and now it is lost");
+    // What is still to be read is older than what was.
+    let reading = reading(now, |reader| reader.millis_behind = Some(9 * hour));
+    assert_eq!(behind(Vitals { undone: Some(now_ms - hour), ..reading }, 0), Some(9 * hour));
+    let mut unread = at_rest(now);
+    (unread.reader.as_mut().unwrap().has_read, unread.reader.as_mut().unwrap().millis_behind) = (false, None);
+    assert_eq!(behind(unread, 20 * hour), Some(20 * hour), "nobody could read it since it was taken");
 }
 
 /// What the metrics show, line by line.
@@ -218,42 +254,71 @@ fn a_stall_is_shown_with_its_reason_for_as_long_as_it_lasts() {
 fn a_lag_near_the_retention_is_named_and_its_part_is_shown() {
     let mut registry = prometheus_client::registry::Registry::default();
     let mut lags = Lags::new("p".into(), Metrics::register(&mut registry), 80);
-    let shard = |hours: Option<u64>| {
-        let status = ShardStatus {
-            stream: "orders".to_owned(),
-            shard: "shardId-000000000000".to_owned(),
-            state: ShardState::Running,
-            position: None,
-            checkpoint: None,
-            millis_behind_latest: hours.map(|hours| hours * 3_600_000),
-            retention_used_percent: None,
-        };
-        BTreeMap::from([("lease".to_owned(), status)])
+    let status = ShardStatus {
+        stream: "orders".to_owned(),
+        shard: "shardId-000000000000".to_owned(),
+        state: ShardState::Running,
+        position: None,
+        checkpoint: None,
+        millis_behind_latest: None,
+        retention_used_percent: None,
     };
-    let line = |ratio| {
-        let labels = r#"processor="p",stream="orders",shard="shardId-000000000000""#;
-        vec![format!("shardmill_shard_retention_used_ratio{{{labels}}} {ratio}")]
+    let key = "lease".to_owned();
+    let labels = r#"processor="p",stream="orders",shard="shardId-000000000000""#;
+    let line = |ratio| vec![format!("shardmill_shard_retention_used_ratio{{{labels}}} {ratio}")];
+    let alarm = || vec![format!("shardmill_shard_lag_alarm{{{labels}}} 1")];
+    let used = |registry| shown(registry, "shardmill_shard_retention_used");
+    let alarms = |registry| shown(registry, "shardmill_shard_lag_alarm");
+    let mut tell = |hours: Option<u64>, retention| {
+        lags.tell([(&key, &status, hours.map(|hours| hours * 3_600_000), retention)].into_iter())
     };
-    let of = |registry| shown(registry, "shardmill_shard_retention_used");
-    let found = lags.tell(&shard(Some(12)), |_| Some(24));
+    let found = tell(Some(12), Some(24));
     assert_eq!((found.alarms.len(), found.used["lease"]), (0, 50));
-    assert_eq!(of(&registry), line("0.5"));
-    let found = lags.tell(&shard(Some(21)), |_| Some(24));
+    assert_eq!((used(&registry), alarms(&registry)), (line("0.5"), Vec::new()));
+    let found = tell(Some(21), Some(24));
     assert!(
         found.alarms["lease"].contains("shard shardId-000000000000 of stream orders is 21 h 0 min behind"),
         "{found:?}"
     );
+    assert_eq!(alarms(&registry), alarm());
+    for unknown in [tell(None, Some(24)), tell(Some(21), None)] {
+        assert_eq!(unknown, found, "what is not known for a moment ends no alarm");
+    }
+    assert_eq!(alarms(&registry), alarm());
     // The operator made it longer.
-    let found = lags.tell(&shard(Some(21)), |_| Some(168));
+    let found = tell(Some(21), Some(168));
     assert_eq!(found.alarms.len(), 0);
-    assert_eq!(of(&registry), line("0.125"));
-    assert_eq!(lags.tell(&shard(None), |_| Some(24)), Found::default(), "nothing is known");
-    assert_eq!(of(&registry), [""; 0]);
+    assert_eq!((used(&registry), alarms(&registry)), (line("0.125"), Vec::new()));
+    tell(Some(160), Some(168));
+    assert_eq!(alarms(&registry), alarm());
+    assert_eq!(lags.tell(std::iter::empty()), Found::default(), "it is let go");
+    assert_eq!((used(&registry), alarms(&registry)), (Vec::new(), Vec::new()));
+}
+
+#[test]
+fn what_was_told_goes_with_the_watchdog() {
+    let mut registry = prometheus_client::registry::Registry::default();
+    let (metrics, now) = (Metrics::register(&mut registry), Instant::now());
+    let mut stalls = Stalls::new("p".into(), metrics.clone());
+    let names = ["orders".to_owned(), "shardId-000000000000".to_owned()];
+    stalls.tell(now, 0, vec![("lease".to_owned(), names, Stall { reason: Reason::Guest, since: now, moved: now })]);
+    let table = Table::new("p".into(), "app-p".to_owned(), metrics);
+    let told = table.tell(Some((Duration::from_secs(7), "throttled")), 1_767_225_607_000).expect("it is told");
+    assert_eq!((told.reason, told.seconds), ("store-failing", 7));
+    for part in ["lease table app-p", "for 7 s", "throttled", "since 2026-01-01T00:00:00"] {
+        assert!(told.because.contains(part), "{part} in {}", told.because);
+    }
+    let all =
+        |registry| ["shardmill_shard_stalled", "shardmill_lease_table_failing"].map(|name| shown(registry, name).len());
+    assert_eq!(all(&registry), [1, 1]);
+    drop((stalls, table));
+    assert_eq!(all(&registry), [0, 0]);
 }
 
 fn activity() -> impl Strategy<Value = Activity> {
     prop_oneof![
         Just(Activity::Waiting),
+        Just(Activity::Allowance),
         Just(Activity::Guest),
         Just(Activity::BackingOff),
         Just(Activity::Sending),
@@ -300,7 +365,10 @@ proptest! {
         };
         let vitals = Vitals { activity, reader: Some(reader), ..at_rest(now) };
         let found = stall(&ShardState::Running, &vitals, Duration::from_secs(stood));
-        let has_work = activity != Activity::Waiting || !has_read || lag.is_some_and(|lag| lag > 0);
+        let has_work = match activity {
+            Activity::Waiting => !has_read || lag.is_some_and(|lag| lag > 0),
+            other => other != Activity::Allowance,
+        };
         prop_assert_eq!(found.is_some(), has_work && stood >= 60);
         if let Some(stall) = found {
             let label = stall.reason.label();

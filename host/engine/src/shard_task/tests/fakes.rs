@@ -92,7 +92,9 @@ impl Reader for FakeReader {
         };
         let mut page = PageBuilder::default();
         for number in &numbers {
-            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), 0).unwrap();
+            // Each arrives a millisecond after the one before.
+            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), *number)
+                .unwrap();
         }
         let end = self.ends && self.pages.is_empty();
         let child =

@@ -115,3 +115,95 @@ async fn an_order_that_the_lease_is_lost_before_is_answered() {
         assert!(answer.await.unwrap_err().contains("let the shard go"));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn of_two_rewinds_the_second_counts_and_the_first_is_told() {
+    let poison = |_: &ShardContext, batch: &Batch| Ok(failing(batch, |number| number == 4, true));
+    let run = Run::start([(1..=9).collect()], false, poison).await;
+    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    let key = run.row().key;
+    let first = run.status.rewind("p", SHARD, Restart::At(7)).expect("the lease is held");
+    let second = run.status.rewind("p", SHARD, Restart::Latest(9)).expect("the lease is held");
+    assert!(first.await.unwrap_err().contains("another rewind"));
+    assert_eq!(second.await, Ok(()));
+    assert_eq!(run.task.await.unwrap(), Ended::Restart);
+    assert_eq!(run.store.row(&key).unwrap().checkpoint, Checkpoint::Latest);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_order_to_start_again_does_not_end_the_next_stop() {
+    let status = Status::default();
+    let entry = status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD)));
+    let stopped = || ShardState::Stopped { reason: "poison".to_owned() };
+    entry.set_state(stopped());
+    assert!(status.restart("p", SHARD) && status.restart("p", SHARD));
+    entry.restarted().await;
+    entry.set_state(ShardState::Running);
+    assert!(!status.restart("p", SHARD), "it runs");
+    entry.set_state(stopped());
+    let again = tokio::time::timeout(Duration::from_secs(60), entry.restarted()).await;
+    assert!(again.is_err(), "nobody has asked for it since");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_lets_a_shard_go_rewinds_it_no_more_and_repeats_nothing() {
+    let run = many().await;
+    run.until("some batches are sent", |run| run.kept.sent().len() >= 20).await;
+    run.status.pause("p", SHARD);
+    run.until("it rests", |run| run.state() == ShardState::Paused).await;
+    let sent = run.kept.sent().len();
+    run.drain.cancel();
+    let answer = run.status.rewind("p", SHARD, Restart::TrimHorizon);
+    let key = run.row().key;
+    run.task.await.unwrap();
+    if let Some(answer) = answer {
+        let reason = answer.await.unwrap_err();
+        assert!(reason.contains("letting the shard go") || reason.contains("let the shard go"), "{reason}");
+    }
+    assert_eq!(run.store.row(&key).unwrap().checkpoint.to_string(), format!("{sent}/0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_whose_task_is_given_up_is_not_counted_as_paused_for_ever() {
+    let run = many().await;
+    run.status.pause("p", SHARD);
+    run.until("it rests", |run| run.state() == ShardState::Paused).await;
+    let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+    let paused = || run.metrics.shards_paused.get_or_create(&labels).get();
+    assert_eq!(paused(), 1);
+    run.task.abort();
+    run.until("it is gone", |run| run.task.is_finished()).await;
+    assert_eq!(paused(), 0);
+}
+
+/// When the oldest record arrived that is not done, as the watchdog has it: records arrive at their numbers.
+fn oldest(run: &Run) -> Option<u64> {
+    run.status.live("p", SHARD).and_then(|live| live.vitals(tokio::time::Instant::now()).undone)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_as_far_behind_as_its_oldest_record_that_is_not_done_though_the_reader_is_at_the_tip() {
+    let poison = |_: &ShardContext, batch: &Batch| Ok(failing(batch, |number| number == 14, true));
+    let run = Run::start([(1..=90).collect()], false, poison).await;
+    run.until("the shard is stopped", |run| matches!(run.state(), ShardState::Stopped { .. })).await;
+    run.until("what stands before it is done", |run| run.checkpoint() == "13/0").await;
+    assert_eq!(oldest(&run), Some(14));
+
+    // A pause gives up the rest of the page, which is still to be done.
+    let run = many().await;
+    run.until("some batches are sent", |run| run.kept.sent().len() >= 20).await;
+    run.status.pause("p", SHARD);
+    run.until("it rests", |run| run.state() == ShardState::Paused).await;
+    run.until("what is done is checkpointed", |run| run.checkpoint() == format!("{}/0", run.kept.sent().len())).await;
+    assert_eq!(oldest(&run), Some(run.kept.sent().len() as u64), "not younger than the next");
+
+    // The guest keeps the checkpoint back.
+    let by_guest = Options { checkpoint: CheckpointBy::Guest, ..options() };
+    let run = Run::start_with(by_guest, [(1..=90).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.until("all is sent", |run| run.kept.sent().len() == 90).await;
+    assert_eq!(oldest(&run), Some(1));
+
+    let run = Run::start([(1..=90).collect()], false, |_, batch| Ok(copy(batch))).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "90/0").await;
+    assert_eq!(oldest(&run), None);
+}
