@@ -12,7 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use shardmill_engine::{ConsumerStatus, ShardStatus};
+use shardmill_engine::{ConsumerStatus, ShardStatus, Uncovered};
 use shardmill_lease::change::Restart;
 use shardmill_stream::StartPosition;
 
@@ -43,6 +43,9 @@ pub(crate) struct Order {
     /// Where to begin: for `rewind` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) to: Option<StartPosition>,
+    /// For a `rewind` of all shards: also where closed shards, which are not read again, may hold records from there on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) open_only: bool,
 }
 
 /// What came of a command for one shard.
@@ -62,6 +65,9 @@ pub(crate) struct ShardResult {
 pub(crate) struct Answer {
     pub(crate) processor: String,
     pub(crate) shards: Vec<ShardResult>,
+    /// Of a `rewind` of all shards: those that it has not reached, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) not_reached: Vec<ShardResult>,
 }
 
 /// A command that makes sense.
@@ -127,6 +133,7 @@ async fn carry_out(sources: &Sources, processor: &str, command: &str, body: &[u8
             return Err(bad("`to` is missing: a time, \"trim-horizon\" or \"latest\"".to_owned()));
         }
         (_, Some(_)) => return Err(bad("`to` is for rewind alone".to_owned())),
+        (_, None) if order.open_only => return Err(bad("`open_only` is for rewind alone".to_owned())),
         (_, None) => None,
     };
     let mut consumers = sources.status.snapshot();
@@ -135,10 +142,42 @@ async fn carry_out(sources: &Sources, processor: &str, command: &str, body: &[u8
         return Err(Refusal(StatusCode::NOT_FOUND, format!("there is no processor `{processor}`: there is {names}")));
     };
     let chosen = choose(&consumer, order.shards.as_deref())?;
+    let not_reached = match to {
+        Some(to) if order.shards.is_none() => not_reached(sources, processor, to, order.open_only).await?,
+        _ => Vec::new(),
+    };
     tracing::info!(processor, ?command, shards = chosen.len(), "an operator's command");
     let told = Told { processor, command, to, is_named: order.shards.is_some() };
     let results = chosen.into_iter().map(|(lease, shard)| tell(sources, told, lease, shard));
-    Ok(Answer { processor: processor.to_owned(), shards: futures::future::join_all(results).await })
+    Ok(Answer { processor: processor.to_owned(), shards: futures::future::join_all(results).await, not_reached })
+}
+
+/// What a rewind of all shards that are here leaves as it is. Refused where that is closed shards, and nobody has said that
+/// these are not meant: who rewinds over a split or a merge would otherwise get a part of the records, and not know it.
+async fn not_reached(
+    sources: &Sources,
+    processor: &str,
+    to: Restart,
+    open_only: bool,
+) -> Result<Vec<ShardResult>, Refusal> {
+    let found = sources.status.uncovered(processor, to).await;
+    let found = found.map_err(|reason| {
+        let reason =
+            format!("which shards there are is not known, nothing was done: {reason}; name the shards, or try again");
+        Refusal(StatusCode::SERVICE_UNAVAILABLE, reason)
+    })?;
+    let done: Vec<&str> = found.iter().filter(|shard| shard.is_done).map(|shard| shard.shard.as_str()).collect();
+    if !done.is_empty() && !open_only {
+        let reason = format!(
+            "closed shards may hold records from there on, and they are done and are not read again: {}; nothing was done; to rewind the others alone, say `open_only` (`--open-only`)",
+            done.join(", ")
+        );
+        return Err(Refusal(StatusCode::CONFLICT, reason));
+    }
+    let result =
+        |Uncovered { lease, stream, shard, why, .. }| ShardResult { lease, stream, shard, done: false, result: why };
+    // Whoever has said so knows of the closed ones.
+    Ok(found.into_iter().filter(|shard| !shard.is_done).map(result).collect())
 }
 
 /// All or nothing: a shard that is not here is a mistake, and then nothing is done.
@@ -191,13 +230,23 @@ async fn tell(sources: &Sources, told: Told<'_>, lease: String, shard: ShardStat
         (Command::Rewind, Some(to)) => match status.rewind(processor, &lease, to) {
             None => gone(),
             Some(answer) => match tokio::time::timeout(REWIND_LIMIT, answer).await {
-                Ok(Ok(())) => done(true, "is rewound"),
+                Ok(Ok(())) => (true, rewound(status.retention_hours(processor, &lease), to)),
                 Ok(Err(reason)) => (false, reason),
                 Err(_elapsed) => done(false, "is not rewound yet; it will be when the lease table takes it"),
             },
         },
     };
     ShardResult { lease, stream: shard.stream, shard: shard.shard, done, result }
+}
+
+/// What is said of a shard that is rewound: also that it begins later than that, where older records are gone.
+fn rewound(retention_hours: Option<u32>, to: Restart) -> String {
+    match (to, retention_hours) {
+        (Restart::At(at), Some(hours)) if at + u64::from(hours) * 3_600_000 < super::now_ms() => {
+            format!("is rewound to the oldest record that there is: its stream keeps records for {hours} h")
+        }
+        _ => "is rewound".to_owned(),
+    }
 }
 
 fn restart(to: StartPosition) -> Result<Restart, String> {

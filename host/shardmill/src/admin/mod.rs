@@ -4,13 +4,14 @@
 pub(crate) mod commands;
 mod token;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -75,7 +76,11 @@ impl Server {
 
     /// Answers until told to stop.
     pub async fn serve(self, sources: Sources, stop: CancellationToken) -> std::io::Result<()> {
-        axum::serve(self.listener, routes(sources)).with_graceful_shutdown(stop.cancelled_owned()).await
+        let routes = match self.address.ip().is_loopback() {
+            true => routes(sources).layer(from_fn(from_here)),
+            false => routes(sources),
+        };
+        axum::serve(self.listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await
     }
 }
 
@@ -93,19 +98,36 @@ fn routes(sources: Sources) -> Router {
         .with_state(sources)
 }
 
+/// Lets requests through that name this machine. A page in a browser of this machine can have its own name point here, and
+/// would read what it likes; who names the server by an address or as `localhost` is no such page. Where the server listens
+/// on more than loopback, whoever reaches it may read, under whatever name.
+async fn from_here(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if names_this_machine(host) {
+        return next.run(request).await;
+    }
+    let hint = "a server on loopback is asked by its address, or as localhost\n";
+    (StatusCode::MISDIRECTED_REQUEST, hint).into_response()
+}
+
+fn names_this_machine(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host();
+    let is_address = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+    is_address || name.eq_ignore_ascii_case("localhost")
+}
+
 /// 200 when every consumer has started, and no shard is stopped or makes no progress; else 503 and the reasons, a line
-/// each. That a shard is paused is said, and is no reason: somebody wants it to be.
+/// each. That a shard is paused or far behind is said with both, and is no reason: the one is wanted, and a worker that is
+/// behind should not be taken away.
 async fn ready(State(sources): State<Sources>) -> Response {
     let reasons = unready(&sources);
-    if reasons.is_empty() {
-        let notes = sources.status.notes();
-        return std::iter::once("ready".to_owned())
-            .chain(notes)
-            .map(|line| line + "\n")
-            .collect::<String>()
-            .into_response();
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, reasons.join("\n") + "\n").into_response()
+    let (code, head) = match reasons.is_empty() {
+        true => (StatusCode::OK, Some("ready".to_owned())),
+        false => (StatusCode::SERVICE_UNAVAILABLE, None),
+    };
+    let lines = head.into_iter().chain(reasons).chain(sources.status.notes());
+    (code, lines.map(|line| line + "\n").collect::<String>()).into_response()
 }
 
 fn unready(sources: &Sources) -> Vec<String> {
@@ -141,4 +163,21 @@ async fn status_v1(State(sources): State<Sources>) -> Response {
 /// Milliseconds since 1970.
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_this_machine;
+
+    #[test]
+    fn a_name_that_is_no_address_of_this_machine_is_refused() {
+        for here in ["127.0.0.1:9465", "127.0.0.1", "10.1.2.3:80", "[::1]:9465", "localhost", "LocalHost:9465"] {
+            assert!(names_this_machine(here), "{here}");
+        }
+        for elsewhere in
+            ["", "evil.example", "evil.example:9465", "localhost.evil.example", "127.0.0.1.evil.example", "a b"]
+        {
+            assert!(!names_this_machine(elsewhere), "{elsewhere}");
+        }
+    }
 }

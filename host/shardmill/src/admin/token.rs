@@ -48,6 +48,9 @@ impl Token {
             TokenSource::File(path) => {
                 let failed = |source| Error::Read { path: path.clone(), source };
                 let bytes = read(path).map_err(failed)?;
+                if is_open(path) {
+                    tracing::warn!(file = %path.display(), "every user of this machine can read the token's file, and tell shards what to do; take that right away (chmod o-r)");
+                }
                 Self::parse(&bytes).ok_or_else(|| Error::Invalid(format!("the file {}", path.display())))
             }
             TokenSource::Variable(name) => {
@@ -83,6 +86,13 @@ pub(crate) fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)?.take(LONGEST + 2).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// Whether everybody may read it.
+fn is_open(path: &std::path::Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0)
 }
 
 fn digest(bytes: &[u8]) -> [u8; 32] {

@@ -15,7 +15,7 @@ use shardmill_stream::StartPosition;
 use tokio::net::TcpStream;
 
 use super::{Failure, output};
-use crate::admin::commands::{Answer, Command, Order};
+use crate::admin::commands::{Answer, Command, Order, ShardResult};
 use crate::admin::read_token;
 
 pub(super) const EXAMPLES: &str = "\
@@ -31,7 +31,8 @@ Examples:
 A command is for the shards that the asked worker has: for all of them where none is named. It
 needs the token that `token-file` or `token-env` in the worker's [admin] names. A pause holds for
 as long as that worker has the shard. A rewind is written to the lease table, and holds for
-whoever has the shard then: records are processed again, or passed over.";
+whoever has the shard then: records are processed again, or passed over. One of all shards names
+those that it does not reach. Exit status 1: not done for every shard that is meant.";
 
 /// How long an answer may take. A rewind is waited for by the worker itself.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -66,6 +67,9 @@ pub(super) struct Arguments {
     /// The file with the token; else the token itself is taken from SHARDMILL_ADMIN_TOKEN.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -76,6 +80,9 @@ pub(super) struct RewindArguments {
     /// (what comes from now on).
     #[arg(long, value_name = "TIME", value_parser = StartPosition::parse)]
     to: StartPosition,
+    /// Also where closed shards hold records from there on, which are done and are not read again.
+    #[arg(long, conflicts_with = "shards")]
+    open_only: bool,
 }
 
 /// `shardmill status`
@@ -92,38 +99,51 @@ pub(super) async fn status(arguments: &StatusArguments) -> Result<(), Failure> {
 
 /// `shardmill pause`, `resume` and `restart`
 pub(super) async fn order(command: Command, arguments: &Arguments) -> Result<(), Failure> {
-    send(command, arguments, None).await
+    send(command, arguments, None, false).await
 }
 
 /// `shardmill rewind`
 pub(super) async fn rewind(arguments: &RewindArguments) -> Result<(), Failure> {
-    send(Command::Rewind, &arguments.arguments, Some(arguments.to)).await
+    send(Command::Rewind, &arguments.arguments, Some(arguments.to), arguments.open_only).await
 }
 
-async fn send(command: Command, arguments: &Arguments, to: Option<StartPosition>) -> Result<(), Failure> {
-    let Arguments { processor, shards, server, token_file } = arguments;
+async fn send(
+    command: Command,
+    arguments: &Arguments,
+    to: Option<StartPosition>,
+    open_only: bool,
+) -> Result<(), Failure> {
+    let Arguments { processor, shards, server, token_file, json } = arguments;
     let token = match token_file {
         Some(path) => read_token(path).map_err(|error| {
             Failure::configuration(format!("the token's file {} cannot be read: {error}", path.display()))
         })?,
         None => std::env::var_os("SHARDMILL_ADMIN_TOKEN").unwrap_or_default().into_encoded_bytes(),
     };
-    let order = Order { shards: (!shards.is_empty()).then(|| shards.clone()), to };
+    let order = Order { shards: (!shards.is_empty()).then(|| shards.clone()), to, open_only };
     let body = serde_json::to_vec(&order).map_err(|error| Failure::running(error.to_string()))?;
     let name = serde_json::to_value(command).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
     let path = format!("/v1/processors/{processor}/{name}");
     let (code, body) = ask(&server.admin, Method::POST, &path, Some(&token), body).await?;
-    let answer: Answer = serde_json::from_value(expect(code, &body)?)
+    let answer = expect(code, &body)?;
+    if *json {
+        output::line(format_args!("{answer:#}"));
+    }
+    let Answer { shards, not_reached, .. } = serde_json::from_value(answer)
         .map_err(|error| Failure::running(format!("the answer of {} makes no sense: {error}", server.admin)))?;
-    if answer.shards.is_empty() {
-        output::line(format_args!("this worker has no shard of {processor}: nothing was done"));
+    for ShardResult { shard, stream, result, .. } in shards.iter().filter(|_| !json) {
+        output::line(format_args!("{shard} of stream {stream}: {result}"));
     }
-    for shard in &answer.shards {
-        output::line(format_args!("{} of stream {}: {}", shard.shard, shard.stream, shard.result));
+    for ShardResult { shard, stream, result, .. } in not_reached.iter().filter(|_| !json) {
+        output::line(format_args!("{shard} of stream {stream}: left as it is: {result}"));
     }
-    match answer.shards.iter().filter(|shard| !shard.done).count() {
+    let all = shards.len() + not_reached.len();
+    match shards.iter().filter(|shard| !shard.done).count() + not_reached.len() {
+        _ if shards.is_empty() => {
+            Err(Failure::running(format!("this worker has no shard of {processor}: nothing was done")))
+        }
         0 => Ok(()),
-        undone => Err(Failure::running(format!("not done for {undone} of {} shards", answer.shards.len()))),
+        undone => Err(Failure::running(format!("not done for {undone} of {all} shards"))),
     }
 }
 

@@ -16,20 +16,29 @@ Examples:
   AWS_PROFILE=staging shardmill run -c staging.toml
 
 A run that ends by itself checkpoints and releases its leases as one does that is told to stop.
-Its exit status is 1 if shards are stopped then.";
+Its exit status is 70 if shards are stopped then, or a stream is gone.";
+
+/// A shard at its tip is asked again after this time or so, and leases change hands in less.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     #[command(flatten)]
     config: ConfigArguments,
     /// End when each shard that this worker has is done up to its tip, with nothing in flight, and has been for so long
-    /// (5s if no time is named). Shards of other workers are not waited for.
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "5s", value_parser = humantime::parse_duration)]
+    /// (5s if no time is named; 1s at least). Shards of workers that live are not waited for, those of workers that are gone
+    /// are.
+    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "5s", value_parser = grace)]
     until_idle: Option<Duration>,
     /// End when so many user records are processed, of all processors together; no more are. Records that are passed over
     /// count, and one that is processed again after a failure counts once.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_records: Option<u64>,
+}
+
+fn grace(text: &str) -> Result<Duration, String> {
+    let grace = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    if grace < SHORTEST { Err(format!("{SHORTEST:?} is the shortest")) } else { Ok(grace) }
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<(), Failure> {

@@ -52,9 +52,9 @@ pub enum Error {
     /// The token for commands.
     #[error("commands cannot be taken: {0}")]
     Token(#[from] admin::TokenError),
-    /// A run that was to end by itself did, with shards that are stopped.
-    #[error("everything else is done, and {} shards are stopped: {}", .0.len(), .0.join("; "))]
-    Stopped(Vec<String>),
+    /// A run that was to end by itself did, with shards that are stopped or streams that are gone: a sentence for each.
+    #[error("everything else is done, and this is not: {}", .0.join("; "))]
+    Undone(Vec<String>),
     /// No region is set anywhere.
     #[error("no AWS region is set: set `region` in [aws], or AWS_REGION, or a profile with a region")]
     NoRegion,
@@ -114,7 +114,7 @@ impl Error {
             | Self::NoRegion => Class::Configuration,
             Self::Admin(_) => Class::Unavailable,
             Self::Runtime(_) | Self::Broken { .. } => Class::Running,
-            Self::Stopped(_) => Class::Stopped,
+            Self::Undone(_) => Class::Stopped,
             Self::Consumer { source, .. } => match source.as_ref() {
                 shardmill_engine::Error::Stream(error) => Class::of_stream(error.kind()),
                 shardmill_engine::Error::Store(error) => match error {

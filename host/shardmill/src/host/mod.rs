@@ -42,8 +42,8 @@ pub struct Builder {
 /// When a run ends by itself, besides a failure. Whichever comes first; by default never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// When everything that this worker has is done up to the tips of its shards, and has been for so long. Shards that
-    /// are stopped are waited for no longer, and make the run a failure.
+    /// When everything that this worker has is done up to the tips of its shards, and has been for so long; a second or
+    /// more. Shards that are stopped and streams that are gone are waited for no longer, and make the run a failure.
     pub until_idle: Option<Duration>,
     /// When so many user records are processed; no more are.
     pub max_records: Option<u64>,
@@ -230,9 +230,9 @@ impl Host {
             let ended = tokio::select! {
                 () = &mut bound, if !drain.is_cancelled() => {
                     // Asked now: a shard that is let go does not say any more that it was stopped.
-                    let shards = status.stopped();
-                    if !shards.is_empty() {
-                        first_error.get_or_insert(Error::Stopped(shards));
+                    let undone = status.left_undone();
+                    if !undone.is_empty() {
+                        first_error.get_or_insert(Error::Undone(undone));
                     }
                     drain.cancel();
                     continue;
