@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use shardmill_tests::{
-    Config, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, assert_says, leases, numbers,
+    Config, Leases, Services, Tail, Worker, Writer, assert_each_once, assert_order_of_keys, assert_says, leases,
+    numbers,
 };
 
 const END_LIMIT: Duration = Duration::from_secs(90);
@@ -109,4 +110,71 @@ async fn several_processors_share_the_number_of_records() {
     assert_eq!(code, Some(0), "{log}");
     let together = Tail::all(&services, "output").await.len() + Tail::all(&services, "asides").await.len();
     assert_eq!(together, 250);
+}
+
+#[tokio::test]
+async fn a_run_until_idle_takes_over_what_a_killed_run_has_left() {
+    let services = Services::with_streams(2, 1).await;
+    let config = Config::copy().leases(Leases::Seconds(8));
+    let mut writer = Writer::new(&services, "input", 40);
+    writer.put(200).await;
+    let mut killed = Worker::start_ready(&services, &config).await;
+    killed.until("some records", async |worker| (worker.records_done().await > 0).then_some(())).await;
+    killed.kill().await;
+    writer.put(200).await;
+    // Its leases run out long after the time for which nothing is to come.
+    let (code, log) = runs(&services, &config, &["--until-idle", "1s"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    assert_eq!(numbers(&Tail::all(&services, "output").await), (0..400).collect());
+    let rows = leases::rows(&services, config.lease_table()).await;
+    assert!(rows.values().all(|row| row.owner.is_none()), "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_run_until_idle_beside_a_worker_that_lives_leaves_it_its_shards() {
+    let services = Services::with_streams(3, 1).await;
+    let config = Config::copy();
+    let mut writer = Writer::new(&services, "input", 40);
+    writer.put(300).await;
+    let mut living = Worker::start_ready(&services, &config).await;
+    let (code, log) = runs(&services, &config, &["--until-idle", "1s"]).await;
+    assert_eq!(code, Some(0), "{log}");
+    writer.put(300).await;
+    let mut output = Tail::new(&services, "output").await;
+    living.until("everything", async |_| (output.count().await >= 600).then_some(())).await;
+    living.stop().await;
+    assert_each_once(&Tail::all(&services, "output").await, 0..600);
+}
+
+#[tokio::test]
+async fn a_run_until_idle_does_not_wait_for_what_follows_a_stopped_shard() {
+    let services = Services::with_streams(1, 1).await;
+    let writer = Writer::new(&services, "input", 40);
+    writer.put_data(&writer.key_of(FIRST).await, b"poison").await;
+    services.split("input", FIRST).await;
+    let (code, log) = runs(&services, &Config::copy(), &["--until-idle", "1s"]).await;
+    assert_eq!(code, Some(70), "{log}");
+    let rows = leases::rows(&services, Config::copy().lease_table()).await;
+    assert_eq!(rows.len(), 3, "{rows:?}");
+    assert!(rows.values().all(|row| row.owner.is_none()), "{rows:?}");
+}
+
+#[tokio::test]
+async fn a_run_until_idle_ends_when_its_stream_is_gone_and_fails() {
+    let services = Services::with_streams(1, 1).await;
+    Writer::new(&services, "input", 40).put(100).await;
+    let mut worker = Worker::start_arguments(&services, &Config::copy().text(), &["--until-idle", "8s"]);
+    worker.until_done("input", 100).await;
+    services.delete_stream("input").await;
+    let status = worker.wait(END_LIMIT).await;
+    assert_eq!(status.code(), Some(70), "{}", worker.stderr());
+    assert_says("why", &worker.stderr(), &["stream input", "was deleted"]);
+}
+
+#[tokio::test]
+async fn a_time_that_is_too_short_to_mean_anything_is_refused() {
+    let services = Services::with_streams(1, 1).await;
+    let (code, log) = runs(&services, &Config::copy(), &["--until-idle", "0s"]).await;
+    assert_eq!(code, Some(2), "{log}");
+    assert_says("why", &log, &["--until-idle", "1s is the shortest"]);
 }

@@ -357,3 +357,118 @@ async fn a_rewind_does_not_wait_for_outputs_that_are_not_taken() {
     worker.stop().await;
     assert_eq!(numbers(&Tail::all(&services, "output").await), kept.collect());
 }
+
+/// Milliseconds since 1970, in whole seconds as the local Kinesis keeps them.
+fn now() -> String {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time after 1970");
+    (since.as_millis() / 1000 * 1000).to_string()
+}
+
+#[tokio::test]
+async fn a_rewind_of_all_over_closed_shards_is_refused_until_they_are_left_out() {
+    let services = Services::with_streams(1, 1).await;
+    let operator = Operator::new();
+    let config = operator.config();
+    let mut writer = Writer::new(&services, "input", 40);
+    writer.put(100).await;
+    let mut worker = Worker::start_ready(&services, &config).await;
+    until_done(&mut worker, 100).await;
+    services.split("input", FIRST).await;
+    leases::until_ended(&mut worker, &services, config.lease_table(), &[FIRST]).await;
+    until_state(&mut worker, "running", 2).await;
+    tokio::time::sleep(NEXT_SECOND).await;
+    let after_split = now();
+    writer.put(100).await;
+    until_done(&mut worker, 200).await;
+
+    let refused = operator.says(&worker, &["rewind", "copy", "--to", "trim-horizon"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert_says("a rewind over a split", &refused.stderr, &["closed", FIRST, "nothing was done", "--open-only"]);
+    tokio::time::sleep(NEXT_SECOND).await;
+    assert_eq!(worker.records_done().await, 200);
+
+    // After the split there is nothing that they hold.
+    let said = operator.tells(&worker, &["rewind", "copy", "--to", &after_split]).await;
+    assert!(!said.contains(FIRST), "{said}");
+    until_done(&mut worker, 300).await;
+    let said = operator.tells(&worker, &["rewind", "copy", "--to", "trim-horizon", "--open-only", "--json"]).await;
+    let json: Value = serde_json::from_str(&said).expect("JSON");
+    assert_eq!(json["shards"].as_array().map(Vec::len), Some(2), "{json}");
+    until_done(&mut worker, 400).await;
+    // Longer ago than the stream keeps anything.
+    let said = operator.tells(&worker, &["rewind", "copy", "--to", "2020-01-01T00:00:00Z", "--open-only"]).await;
+    assert_says("a time that is gone", &said, &["the oldest record that there is", "24 h"]);
+    until_done(&mut worker, 500).await;
+    worker.stop().await;
+    let output = Tail::all(&services, "output").await;
+    assert!((0..100).all(|number| times(&output, number) == 1) && (100..200).all(|number| times(&output, number) == 4));
+}
+
+#[tokio::test]
+async fn a_rewind_of_all_names_the_shards_of_other_workers_and_fails() {
+    let services = Services::with_streams(2, 1).await;
+    let operator = Operator::new();
+    let config = operator.config();
+    Writer::new(&services, "input", 40).put(200).await;
+    let mut workers = Vec::new();
+    for id in ["one", "other", "idle"] {
+        let config = config.clone().top(&format!("worker-id = {id:?}"));
+        workers.push(Worker::start_ready(&services, &config).await);
+    }
+    let [one, other, idle] = &mut workers[..] else { panic!("three workers") };
+    let held = async |worker: &Worker| worker.status().await["shards"].as_object().map_or(0, serde_json::Map::len);
+    one.until("a shard each", async |one| {
+        let counts = [held(one).await, held(other).await, held(idle).await];
+        (counts.iter().all(|count| *count < 2) && counts.iter().sum::<usize>() == 2).then_some(())
+    })
+    .await;
+    let mut said = Vec::new();
+    for worker in [&*one, &*other, &*idle] {
+        let finished = operator.says(worker, &["rewind", "copy", "--to", "latest"]).await;
+        assert_eq!(finished.code, Some(1), "{finished:?}");
+        said.push((held(worker).await, finished));
+    }
+    for (held, Finished { stdout, stderr, .. }) in said {
+        match held {
+            0 => assert_says(
+                "none",
+                &(stdout + &stderr),
+                &["has it: ask that one", "no shard of copy", "nothing was done"],
+            ),
+            _ => assert_says(
+                "one of two",
+                &(stdout + &stderr),
+                &["is rewound", "left as it is", "has it: ask that one", "1 of 2"],
+            ),
+        }
+    }
+    for worker in &mut workers {
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_on_loopback_is_asked_by_its_address_and_an_open_token_is_warned_of() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let services = Services::with_streams(1, 1).await;
+    let operator = Operator::new();
+    let mode = |mode| std::fs::set_permissions(&operator.token, std::fs::Permissions::from_mode(mode)).expect("a mode");
+    mode(0o644);
+    let mut worker = Worker::start_ready(&services, &operator.config()).await;
+    assert_eq!(worker.logged("WARN", "every user of this machine can read the token's file").len(), 1);
+    let client = reqwest::Client::new();
+    for path in ["/status", "/v1/status", "/metrics", "/readyz"] {
+        let ask = async |host: &str| {
+            let request = client.get(format!("{}{path}", worker.admin())).header("host", host);
+            request.send().await.expect("an answer").status().as_u16()
+        };
+        assert_eq!(ask("rebound.example:9465").await, 421, "{path}");
+        assert_eq!(ask("localhost:9465").await, 200, "{path}");
+    }
+    worker.stop().await;
+    mode(0o600);
+    let mut worker = Worker::start_ready(&services, &operator.config()).await;
+    assert_eq!(worker.logged("WARN", "token's file").len(), 0);
+    worker.stop().await;
+}
