@@ -9,6 +9,7 @@ use shardmill_record::{HashKeyRange, Unpacker};
 use super::hooks::HookEnd;
 use super::{Ended, Leave, ShardTask};
 use crate::live::Activity;
+use crate::shard_run::Counted;
 use crate::status::ShardState;
 use crate::stop::StopReason;
 use crate::{Delivery, Hook, Scope, SendError};
@@ -186,7 +187,7 @@ impl ShardTask {
         tracing::error!(
             processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard, reason, "{remedy}"
         );
-        self.metrics.shards_stopped.get_or_create(&self.labels).inc();
+        let stopped = Counted::new(self.metrics.shards_stopped.get_or_create(&self.labels).clone());
         self.status.set_state(ShardState::Stopped { reason: reason.clone() });
         // What was read ahead goes, or shards that stand would keep the bytes that the others need.
         self.feed.stop();
@@ -215,7 +216,7 @@ impl ShardTask {
             leave = &mut leave => leave,
             () = self.checkpointer.flush() => leave.await,
         };
-        self.metrics.shards_stopped.get_or_create(&self.labels).dec();
+        drop(stopped);
         match leave {
             Leave::Drain => self.release().await,
             Leave::Lost => self.lost(),

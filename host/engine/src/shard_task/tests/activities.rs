@@ -58,6 +58,32 @@ async fn a_hook_that_does_not_return_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_end_that_the_table_does_not_take_is_told_of() {
+    let faults = |call: &Call<'_>| match call {
+        Call::Write(_, Change::Complete { .. }) => Fault::Throttle,
+        _ => Fault::None,
+    };
+    let reader = FakeReader { pages: [(1..=9).collect()].into(), ends: true };
+    let run = Run::start_of(Memory::new().with_faults(faults), None, options(), copier(), reader).await;
+    until_about(&run, Activity::Ending).await;
+    assert_eq!(run.guest.told(), ["assigned", "shard-ended"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_goes_is_not_counted_as_stopped_any_more() {
+    let policy = FailurePolicy { attempts: 1, ..options().failure };
+    let failing = |_: &ShardContext, batch: &Batch| Ok(failing(batch, |number| number == 4, true));
+    let run = Run::start_with(Options { failure: policy, ..options() }, [(1..=9).collect()], false, failing).await;
+    run.stopped().await;
+    let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+    let gauge = run.metrics.shards_stopped.get_or_create(&labels).clone();
+    assert_eq!(gauge.get(), 1);
+    run.task.abort();
+    run.until("the task has gone", |run| run.task.is_finished()).await;
+    assert_eq!(gauge.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_checkpoint_before_a_batch_that_the_table_does_not_take_is_told_of() {
     let faults = |call: &Call<'_>| match call {
         Call::Write(_, Change::Checkpoint { .. }) => Fault::Throttle,
