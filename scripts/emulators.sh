@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
-# Sets up the independent emulators of Kinesis and DynamoDB that the tests run against, in the cache folder.
+# Sets up the independent emulators of Kinesis and DynamoDB that the tests run against, and others' codecs of the KPL's
+# aggregates, in the cache folder.
 # usage: scripts/emulators.sh           all of them
 #        scripts/emulators.sh NAME      one of them, and prints its folder
 #
-# kinesis-local and dynalite come from npm, ministack from PyPI: the versions in tests/emulators, and whatever they
-# need, each in a folder of its own whose name has the digest of those files. About half a minute and 150 MB, once;
-# registries and proxies are those that npm and pip are set up for. Progress goes to stderr, the answer to stdout.
+# kinesis-local, dynalite and kinesis-agg-node come from npm, ministack and kinesis-agg-python from PyPI: the versions in
+# tests/emulators, and whatever they need, each in a folder of its own whose name has the digest of those files. About half
+# a minute and 150 MB, once; registries and proxies are those that npm and pip are set up for. Progress goes to stderr, the
+# answer to stdout.
 set -euo pipefail
 export LC_ALL=C # the order of files
 cd "$(dirname "$0")/.."
 
 readonly recipe=r1 # part of the folders' names: change it whenever the steps below change what they produce
-readonly names=(kinesis-local dynalite ministack)
+readonly names=(kinesis-local dynalite kinesis-agg-node ministack kinesis-agg-python)
 readonly locks=tests/emulators
 readonly cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardmill
 readonly stamp=complete
@@ -67,7 +69,7 @@ set_up() {
   rm -rf "$folder" # what a run that was stopped left behind
   mkdir -p "$folder"
   case $name in
-    ministack) from_pypi "$name" "$folder" ;;
+    ministack | kinesis-agg-python) from_pypi "$name" "$folder" ;;
     *) from_npm "$name" "$folder" ;;
   esac
   : >"$folder/$stamp"
@@ -91,6 +93,6 @@ ensure() {
 
 case ${1:-all} in
   all) for name in "${names[@]}"; do ensure "$name" >/dev/null; done ;;
-  kinesis-local | dynalite | ministack) ensure "$1" ;;
+  kinesis-local | dynalite | kinesis-agg-node | ministack | kinesis-agg-python) ensure "$1" ;;
   *) fail "there is no emulator $1" "one of: ${names[*]}" ;;
 esac

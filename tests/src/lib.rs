@@ -13,6 +13,7 @@
 
 pub mod chaos;
 mod checks;
+mod codecs;
 mod config;
 mod guests;
 pub mod history;
@@ -30,6 +31,7 @@ mod worker;
 mod writer;
 
 pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, firsts, numbers, positions};
+pub use codecs::Codec;
 pub use config::{Config, Leases};
 pub use guests::Guests;
 pub use process::{Finished, Process, assert_says, command, isolated, run};

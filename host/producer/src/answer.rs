@@ -12,8 +12,6 @@ use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use shardmill_cause::{find_cause, with_causes};
 use shardmill_record::{SequenceNumber, ShardId};
 
-use crate::plan::Outcome;
-
 /// Why a call, or one entry of it, did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -24,6 +22,13 @@ pub(crate) struct Failure {
     pub(crate) code: String,
     /// What the service said, or what happened.
     pub(crate) reason: String,
+}
+
+/// Where the service has put a Kinesis record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stored {
+    pub(crate) shard: ShardId,
+    pub(crate) sequence_number: SequenceNumber,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -197,30 +202,23 @@ impl Failure {
         }
     }
 
-    /// What it means for a Kinesis record that was in the call.
-    pub(crate) fn outcome(&self) -> Outcome {
-        match self.kind {
-            Kind::Refused | Kind::Operator(_) => Outcome::Failed,
-            Kind::Unknown => Outcome::Unknown,
-        }
+    /// Whether nobody knows whether the records of the call are stored.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.kind == Kind::Unknown
     }
 }
 
-/// One outcome for each entry of a request, with the reason where it is not stored. The whole call failed if the
-/// answer has another number of entries than the request.
-pub(crate) fn read(entries: usize, answer: &PutRecordsOutput) -> Result<Vec<(Outcome, Option<Failure>)>, Failure> {
+/// One outcome for each entry of a request. The whole call failed if the answer has another number of entries than the
+/// request.
+pub(crate) fn read(entries: usize, answer: &PutRecordsOutput) -> Result<Vec<Result<Stored, Failure>>, Failure> {
     if answer.records().len() != entries {
         let reason = format!("{entries} records were sent, and {} results came back", answer.records().len());
         return Err(Failure::invalid_answer(reason));
     }
-    let outcome = |entry| match read_entry(entry) {
-        Ok(stored) => (stored, None),
-        Err(failure) => (failure.outcome(), Some(failure)),
-    };
-    Ok(answer.records().iter().map(outcome).collect())
+    Ok(answer.records().iter().map(read_entry).collect())
 }
 
-fn read_entry(entry: &PutRecordsResultEntry) -> Result<Outcome, Failure> {
+fn read_entry(entry: &PutRecordsResultEntry) -> Result<Stored, Failure> {
     if let Some(code) = entry.error_code() {
         let reason = entry.error_message().unwrap_or("no reason is given").to_owned();
         let failure = Failure::of_code(Some(code), 500, reason);
@@ -232,7 +230,7 @@ fn read_entry(entry: &PutRecordsResultEntry) -> Result<Outcome, Failure> {
         .map_err(|error| Failure::invalid_answer(error.to_string()))?;
     let sequence_number = SequenceNumber::parse(entry.sequence_number().unwrap_or_default())
         .map_err(|error| Failure::invalid_answer(error.to_string()))?;
-    Ok(Outcome::Stored { shard, sequence_number })
+    Ok(Stored { shard, sequence_number })
 }
 
 #[cfg(test)]
@@ -265,23 +263,20 @@ mod tests {
         let outcomes = read(7, &answer).unwrap();
         let shard = ShardId::parse("shardId-000000000000").unwrap();
         let sequence_number = SequenceNumber::parse("49").unwrap();
-        assert_eq!(outcomes[0], (Outcome::Stored { shard, sequence_number }, None));
-        for failed in &outcomes[1..5] {
-            assert_eq!(failed.0, Outcome::Failed);
-        }
-        assert_eq!(outcomes[5].0, Outcome::Unknown);
-        assert_eq!(outcomes[6].0, Outcome::Unknown);
-        let kinds: Vec<_> = outcomes.iter().filter_map(|(_, failure)| Some(failure.as_ref()?.kind)).collect();
+        assert_eq!(outcomes[0], Ok(Stored { shard, sequence_number }));
+        let unknown: Vec<_> = outcomes[1..].iter().map(|outcome| outcome.as_ref().unwrap_err().is_unknown()).collect();
+        assert_eq!(unknown, [false, false, false, false, true, true]);
+        let kinds: Vec<_> = outcomes.iter().filter_map(|outcome| Some(outcome.as_ref().err()?.kind)).collect();
         use Kind::{Refused, Unknown};
         assert_eq!(kinds, [Refused, Refused, KMS, Refused, Unknown, Unknown]);
-        assert_eq!(outcomes[4].1.as_ref().unwrap().label, "other");
+        assert_eq!(outcomes[4].as_ref().unwrap_err().label, "other");
     }
 
     #[test]
     fn an_answer_with_too_few_or_too_many_entries_says_nothing() {
         for count in [0, 2] {
             let failure = read(count, &answer(vec![stored("shardId-000000000000", "49")])).unwrap_err();
-            assert_eq!((failure.outcome(), failure.label), (Outcome::Unknown, "invalid-answer"));
+            assert_eq!((failure.is_unknown(), failure.label), (true, "invalid-answer"));
         }
     }
 

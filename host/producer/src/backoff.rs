@@ -6,8 +6,6 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::Options;
-
 /// Exponential, with jitter: producers that were throttled together do not come back together.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -19,8 +17,8 @@ pub(crate) struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    pub(crate) fn new(options: &Options, seed: u64) -> Self {
-        Self { min: options.backoff_min, max: options.backoff_max, random: Mutex::new(SmallRng::seed_from_u64(seed)) }
+    pub(crate) fn new(min: Duration, max: Duration, seed: u64) -> Self {
+        Self { min, max, random: Mutex::new(SmallRng::seed_from_u64(seed)) }
     }
 
     /// After this many failures one after another.

@@ -1,8 +1,4 @@
-use std::fmt;
-
-use crate::Sent;
-use crate::answer::is_denied;
-use crate::plan::{MAX_PARTITION_KEY_CHARACTERS, MAX_RECORD_BYTES};
+use crate::limits::MAX_PARTITION_KEY_CHARACTERS;
 
 /// The permit to send was withdrawn, because the lease on whose behalf it was given is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -15,105 +11,12 @@ pub enum InvalidRecord {
     /// A partition key has 1 to 256 characters.
     #[error("its partition key has {0} characters; 1 to {MAX_PARTITION_KEY_CHARACTERS} are allowed")]
     PartitionKey(usize),
-    /// A Kinesis record has at most 1 MiB.
-    #[error("its partition key and its data have {0} bytes together; {MAX_RECORD_BYTES} are allowed")]
-    TooLarge(usize),
-}
-
-/// Why not every record is acknowledged. What was acknowledged stays stored; of the rest, what was in a request whose
-/// answer was lost may be stored too.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// A record breaks a rule. Nothing was sent.
-    #[error("record {index} cannot be sent: {reason}")]
-    Refused {
-        /// Which record, from 0.
-        index: usize,
-        /// Which rule.
-        reason: InvalidRecord,
+    /// A Kinesis record has at most 1 MiB, or what its stream is configured for.
+    #[error("its partition key and its data have {bytes} bytes together; {allowed} are allowed")]
+    TooLarge {
+        /// How large it is, in bytes.
+        bytes: usize,
+        /// How large a record may be, in bytes.
+        allowed: usize,
     },
-    /// The service refuses, and will until somebody has mended something.
-    #[error("{operation} of stream `{stream}`{} is refused ({code}): {reason}; {advice}", Place(region))]
-    Rejected {
-        /// The stream's name.
-        stream: String,
-        /// The region that was asked, if the client has one.
-        region: Option<String>,
-        /// What was asked of the service.
-        operation: &'static str,
-        /// The service's code.
-        code: String,
-        /// What the service said.
-        reason: String,
-        /// What to do.
-        advice: &'static str,
-        /// For each record, in the order given, where it is stored if it is acknowledged.
-        sent: Vec<Option<Sent>>,
-    },
-    /// The permit was withdrawn. No request was started after that.
-    #[error("sending to stream `{stream}` was stopped: {source}")]
-    Stopped {
-        /// The stream's name.
-        stream: String,
-        /// Why.
-        source: Stopped,
-        /// For each record, in the order given, where it is stored if it is acknowledged.
-        sent: Vec<Option<Sent>>,
-    },
-}
-
-/// Where it was asked.
-struct Place<'a>(&'a Option<String>);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.as_ref().map_or(Ok(()), |region| write!(formatter, " in region {region}"))
-    }
-}
-
-// === impl Error ===
-
-impl Error {
-    /// For each record, in the order given, where it is stored if it is acknowledged; empty if nothing was sent.
-    pub fn sent(&self) -> &[Option<Sent>] {
-        match self {
-            Self::Refused { .. } => &[],
-            Self::Rejected { sent, .. } | Self::Stopped { sent, .. } => sent,
-        }
-    }
-
-    /// Whether the service refuses because of who asks: permissions, keys or credentials.
-    pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Rejected { code, .. } if is_denied(code))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn denials_are_told_from_other_refusals() {
-        let rejected = |code: &str| Error::Rejected {
-            stream: "orders".to_owned(),
-            region: None,
-            operation: "PutRecords",
-            code: code.to_owned(),
-            reason: String::new(),
-            advice: "",
-            sent: Vec::new(),
-        };
-        for code in [
-            "AccessDeniedException",
-            "InvalidClientTokenId",
-            "SignatureDoesNotMatch",
-            "KMSOptInRequired",
-            "credentials",
-        ] {
-            assert!(rejected(code).is_denied(), "{code}");
-        }
-        for code in ["ResourceNotFoundException", "ValidationException", "HTTP status 400"] {
-            assert!(!rejected(code).is_denied(), "{code}");
-        }
-    }
 }

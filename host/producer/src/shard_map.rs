@@ -10,7 +10,7 @@ pub(crate) struct OpenShard {
 }
 
 /// Says to which shard a hash key goes, as far as the last listing of the stream's shards knows.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShardMap {
     /// By the beginning of their ranges.
     shards: Vec<OpenShard>,

@@ -74,6 +74,43 @@ fn aggregates_are_written_as_other_implementations_write_them() {
     assert_eq!(hash_key, HashKey::of_partition_key("pk1"));
 }
 
+/// What both packages write for more records, see `golden`: some keys again and again, keys of several bytes a
+/// character, two hundred keys, explicit hash keys of which some are shared, payloads of 0 to 96 bytes.
+fn many_records() -> Vec<UserRecord> {
+    let of = |number: u32| {
+        let key = if number.is_multiple_of(10) {
+            format!("ключ-{}-😀", number % 3)
+        } else {
+            format!("key-{}", number % 150)
+        };
+        let hash_key = number.is_multiple_of(5).then(|| (1 << 64) + u128::from(number % 40));
+        let data: Vec<u8> = (0..number % 97).map(|at| (number * 31 + at) as u8).collect();
+        record(&key, hash_key, &data)
+    };
+    (0..400).map(of).collect()
+}
+
+/// And for the longest keys, the highest hash key, and lengths of three bytes.
+fn wide_records() -> Vec<UserRecord> {
+    vec![
+        record(&"k".repeat(256), Some(u128::MAX), &[0; 17_000]),
+        record(&"ü".repeat(256), Some(1 << 127), &[0xFF; 200]),
+        record(&"k".repeat(256), None, &[0xF3, 0x89, 0x9A, 0xC2]),
+    ]
+}
+
+#[test]
+fn golden_files_of_other_implementations_are_read_and_written_byte_for_byte() {
+    let many = include_bytes!("golden/many.bin");
+    let wide = include_bytes!("golden/wide.bin");
+    for (golden, records) in [(&many[..], many_records()), (&wide[..], wide_records())] {
+        assert_eq!(read(golden).unwrap(), records);
+        let (payload, hash_key) = write(&records);
+        assert!(payload == golden, "the bytes are the same");
+        assert_eq!(hash_key, records[0].hash_key());
+    }
+}
+
 #[test]
 fn an_aggregate_carries_the_explicit_hash_key_of_its_first_record() {
     let (_, hash_key) = write(&[record("a", Some(7), b""), record("b", Some(9), b"")]);
@@ -129,7 +166,10 @@ proptest! {
         let mut aggregator = Aggregator::default();
         for record in &records {
             let expected = aggregator.size_with(record);
-            aggregator.push(record);
+            let before = (aggregator.len(), aggregator.size());
+            prop_assert!(!aggregator.push_within(record, expected - 1));
+            prop_assert_eq!((aggregator.len(), aggregator.size()), before, "what does not fit leaves no trace");
+            prop_assert!(aggregator.push_within(record, expected));
             prop_assert_eq!(aggregator.size(), expected);
         }
         prop_assert_eq!(aggregator.len(), records.len());

@@ -4,19 +4,19 @@ use async_trait::async_trait;
 use shardmill_cause::with_causes;
 use shardmill_engine::{Destination, SendError};
 use shardmill_lease::Fence;
-use shardmill_producer::{Error, Permit, Producer, Stopped};
+use shardmill_producer::{BatchSender, Error, Permit, Stopped};
 use shardmill_record::UserRecord;
 
 /// One output of a processor.
 pub(crate) struct StreamDestination {
     output: String,
-    producer: Producer,
+    producer: BatchSender,
 }
 
 // === impl StreamDestination ===
 
 impl StreamDestination {
-    pub(crate) fn new(output: String, producer: Producer) -> Self {
+    pub(crate) fn new(output: String, producer: BatchSender) -> Self {
         Self { output, producer }
     }
 }

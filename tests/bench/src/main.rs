@@ -9,6 +9,7 @@ mod guest_call;
 mod host;
 mod machine;
 mod poison;
+mod producer;
 mod report;
 mod sdk_loop;
 mod start;
@@ -66,6 +67,8 @@ enum What {
     Demo,
     /// A run with poison records against one without.
     Poison,
+    /// Records into aggregates and out of them, and puts against plain PutRecords.
+    Producer,
 }
 
 /// What this program starts itself as.
@@ -125,6 +128,9 @@ async fn main() {
     }
     if what.includes(What::Poison) {
         sections.push(poison::run(&options).await);
+    }
+    if what.includes(What::Producer) {
+        sections.extend(producer::run(&options).await);
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--markdown").collect();
     let command = ["shardmill-bench".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ");

@@ -1,79 +1,62 @@
-//! What to send next, and what an answer means for it. Pure: time and answers are handed in.
+//! What a producer sends next and when, and what an answer means for it. Pure: time, answers and delays are handed in.
+//!
+//! `lane` holds what waits for a shard, `rate` how fast it is written to, `kinesis_record` what is put together;
+//! `settle` takes answers in and `reshard` new shard maps.
 
-mod entry;
+mod item;
+mod kinesis_record;
+mod lane;
+mod rate;
+mod reshard;
+mod settle;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::Duration;
 
-use shardmill_record::{HashKey, SequenceNumber, ShardId, UserRecord};
+use shardmill_record::HashKeyRange;
 use tokio::time::Instant;
 
-use entry::{Entry, MAX_ENTRIES, MAX_REQUEST_BYTES};
-pub(crate) use entry::{MAX_PARTITION_KEY_CHARACTERS, MAX_RECORD_BYTES, Request, validate};
+pub(crate) use item::{Item, Resolved};
+pub(crate) use kinesis_record::KinesisRecord;
+use lane::Lane;
+use settle::Undecided;
 
+use crate::limits::validate;
+use crate::metrics::Counts;
 use crate::shard_map::ShardMap;
-use crate::{Options, Ordering};
+use crate::{Options, Ordering, Reason};
 
-/// Where the service has stored a user record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sent {
-    /// The shard.
-    pub shard: ShardId,
-    /// The sequence number of its Kinesis record.
-    pub sequence_number: SequenceNumber,
-    /// Its place in that Kinesis record, from 0.
-    pub sub_sequence_number: u64,
-    /// In how many requests it was, at least 1.
-    pub attempts: u32,
-}
-
-/// What became of one Kinesis record of a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// It is stored.
-    Stored { shard: ShardId, sequence_number: SequenceNumber },
-    /// It is not stored.
-    Failed,
-    /// It may be stored: the answer was lost, or says nothing of use.
-    Unknown,
-}
+/// By what a request is known.
+pub(crate) type RequestId = u64;
 
 /// What to do next.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// Send this and [`Plan::settle`] it.
     Send(Request),
-    /// Every shard that has something waiting is to be left alone until then.
-    Wait(Instant),
-    /// Every record is acknowledged.
-    Done,
+    /// Nothing before this time, unless something happens.
+    Wait(Option<Instant>),
 }
 
-/// What an answer has to tell about the shard map.
+/// One call of PutRecords.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) id: RequestId,
+    pub(crate) kinesis_records: Vec<KinesisRecord>,
+    /// How long the user records waited that are sent for the first time.
+    pub(crate) buffered: Vec<Duration>,
+    bytes: usize,
+}
+
+/// Whether a new shard map is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Surprise {
-    /// It is old.
-    Shard,
-    /// It is old, and without a new one nobody knows which records of an aggregate are in the right shard.
-    Aggregate,
-}
-
-/// What an answer brought, in numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Settled {
-    /// User records that are acknowledged now.
-    pub(crate) acknowledged: u64,
-    /// Kinesis records that have to be sent again.
-    pub(crate) retries: u64,
-    /// User records that have to be sent again although they may be stored.
-    pub(crate) possible_repeats: u64,
-    /// User records that are stored in a shard whose range does not hold them, and have to be sent again.
-    pub(crate) misplaced: u64,
-    /// Of the lanes that failed, for how long the one has been failing that began first.
-    pub(crate) failing_for: Option<Duration>,
+pub(crate) enum MapWanted {
+    /// The map is old; what it misleads is corrected.
+    Sometime,
+    /// Records wait for it.
+    Now,
 }
 
 /// What the plan keeps to.
@@ -82,260 +65,313 @@ pub(crate) struct Rules {
     ordering: Ordering,
     /// The largest aggregate, if there are to be any.
     aggregate_max_bytes: Option<usize>,
-    max_entries: usize,
-    max_bytes: usize,
+    request_max_records: usize,
+    request_max_bytes: usize,
+    record_max_bytes: usize,
+    max_requests: usize,
+    buffer_time: Duration,
+    ttl: Duration,
+    /// In parts of what a shard takes.
+    rate: f64,
+    fail_if_throttled: bool,
 }
 
-/// User records on their way to a stream.
+/// User records on their way to a stream, as they come and go.
 ///
-/// There is one lane for each shard that the map knows, and one for hash keys whose shard is unknown. A lane gives its
-/// records away from the front and takes back in front what failed, so with [`Ordering::Key`], where a request holds one
-/// Kinesis record of a lane and the next request waits for the answer, records leave each lane in order. A key is
-/// always in one lane: when the map changes everything that waits is laid out anew, in the order of the input.
+/// There is one lane for each shard that the map knows, and one for hash keys whose shard is unknown: all of them, before
+/// there is a map. A lane gives its records away from the front and takes back what failed to its place, so with
+/// [`Ordering::Key`], where one Kinesis record of a lane is on its way at a time, records leave each lane in order. A
+/// key is always in one lane: when the map changes, what waits in lanes that are gone is laid out anew in the order in
+/// which it came, and lanes that take over the range of one that is gone wait until what it has sent is settled.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct Plan<T> {
     rules: Rules,
-    records: Vec<Planned>,
-    map: Arc<ShardMap>,
+    /// How large the stream's records may be.
+    record_max_bytes: usize,
+    /// Empty before the first listing.
+    map: ShardMap,
+    map_wanted: Option<MapWanted>,
     /// One for each shard of the map by its index, then the one of the unknown.
-    lanes: Vec<Lane>,
+    lanes: Vec<Lane<T>>,
+    /// By their numbers.
+    indexes: HashMap<u64, usize>,
+    next_lane: u64,
+    /// Lanes that are gone, with something on its way.
+    leaving: Vec<Leaving>,
+    in_flight: HashMap<RequestId, InFlight<T>>,
+    next_request: RequestId,
+    undecided: Vec<Undecided<T>>,
     /// Who comes first in the next request, so that no lane starves when requests are full.
     first_lane: usize,
-    unacknowledged: usize,
+    /// Records below it wait for no others.
+    flush_below: u64,
+    resolved: Vec<Resolved<T>>,
+    counts: Counts,
 }
 
 #[derive(Debug)]
-struct Planned {
-    record: UserRecord,
-    hash_key: HashKey,
-    attempts: u32,
-    sent: Option<Sent>,
+struct Leaving {
+    number: u64,
+    /// `None` for any.
+    range: Option<HashKeyRange>,
+    in_flight: usize,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Lane {
-    /// Records by their place in the input.
-    waiting: VecDeque<usize>,
-    /// Failures since the last success.
-    failures: u32,
-    /// When the first of them was sent.
-    failing_since: Option<Instant>,
-    not_before: Option<Instant>,
+#[derive(Debug)]
+struct InFlight<T> {
+    made: Instant,
+    sent: Vec<Sent<T>>,
+}
+
+/// The user records of a Kinesis record that is on its way.
+#[derive(Debug)]
+struct Sent<T> {
+    /// The lane's number.
+    lane: u64,
+    items: Vec<Item<T>>,
+    bytes: usize,
 }
 
 // === impl Rules ===
 
 impl Rules {
+    /// Of options that are within their bounds.
     pub(crate) fn new(options: &Options) -> Self {
-        let largest = MAX_RECORD_BYTES - shardmill_record::aggregate::AGGREGATE_PARTITION_KEY.len();
         Self {
             ordering: options.ordering,
-            aggregate_max_bytes: options.aggregate.then_some(options.aggregate_max_bytes.min(largest)),
-            max_entries: MAX_ENTRIES,
-            max_bytes: MAX_REQUEST_BYTES,
+            aggregate_max_bytes: options.aggregate.then_some(options.aggregate_max_bytes),
+            request_max_records: options.request_max_records,
+            request_max_bytes: options.request_max_bytes,
+            record_max_bytes: options.record_max_bytes,
+            max_requests: options.max_requests,
+            buffer_time: options.buffer_time,
+            ttl: options.record_ttl,
+            rate: f64::from(options.rate_limit_percent) / 100.0,
+            fail_if_throttled: options.fail_if_throttled,
         }
     }
 }
 
 // === impl Plan ===
 
-impl Plan {
-    /// For records that are valid, see [`validate`].
-    pub(crate) fn new(records: Vec<UserRecord>, rules: Rules, map: Arc<ShardMap>) -> Self {
-        let planned = |record: UserRecord| Planned { hash_key: record.hash_key(), record, attempts: 0, sent: None };
-        let records: Vec<_> = records.into_iter().map(planned).collect();
-        let everything = Lane { waiting: (0..records.len()).collect(), ..Lane::default() };
-        let unacknowledged = records.len();
-        let empty = Arc::new(ShardMap::default());
-        let mut plan = Self { rules, records, map: empty, lanes: vec![everything], first_lane: 0, unacknowledged };
-        plan.route(map);
-        plan
-    }
-
-    /// The shard map that is used.
-    pub(crate) fn map(&self) -> &Arc<ShardMap> {
-        &self.map
-    }
-
-    /// The next request. Ask again when it is settled.
-    pub(crate) fn next(&mut self, now: Instant) -> Next {
-        if self.unacknowledged == 0 {
-            return Next::Done;
+impl<T> Plan<T> {
+    /// Sends nothing before it has a map.
+    pub(crate) fn new(rules: Rules, now: Instant) -> Self {
+        Self {
+            rules,
+            record_max_bytes: rules.record_max_bytes,
+            map: ShardMap::default(),
+            map_wanted: Some(MapWanted::Now),
+            lanes: vec![Lane::new(0, None, &rules, now)],
+            indexes: HashMap::from([(0, 0)]),
+            next_lane: 1,
+            leaving: Vec::new(),
+            in_flight: HashMap::new(),
+            next_request: 0,
+            undecided: Vec::new(),
+            first_lane: 0,
+            flush_below: 0,
+            resolved: Vec::new(),
+            counts: Counts::default(),
         }
-        let mut request = Request::new(now);
+    }
+
+    /// Takes in a record, with an id above those of all before it.
+    pub(crate) fn push(&mut self, item: Item<T>) {
+        match validate(&item.record, self.record_max_bytes) {
+            Ok(()) => self.lay(item),
+            Err(invalid) => self.resolved.push(Resolved { item, result: Err(Reason::Invalid(invalid)) }),
+        }
+    }
+
+    /// Nothing with an id below this waits for others any more.
+    pub(crate) fn flush(&mut self, below: u64) {
+        self.flush_below = self.flush_below.max(below);
+    }
+
+    /// The next request, if it is time for one.
+    pub(crate) fn next(&mut self, now: Instant) -> Next {
+        self.expire(now);
+        match self.gather(now) {
+            Some(request) => Next::Send(request),
+            None => Next::Wait(self.wakes_at()),
+        }
+    }
+
+    /// What is done with since this was last asked.
+    pub(crate) fn take_resolved(&mut self) -> Vec<Resolved<T>> {
+        std::mem::take(&mut self.resolved)
+    }
+
+    /// What happened since this was last asked.
+    pub(crate) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Whether a newer map is wanted. Before the first record is there none is.
+    pub(crate) fn map_wanted(&self) -> Option<MapWanted> {
+        let is_idle = !self.has_map() && self.lanes.iter().all(|lane| lane.waiting.is_empty());
+        self.map_wanted.filter(|_| !is_idle)
+    }
+
+    /// Since when something has been failing all the time, if there is such a thing.
+    pub(crate) fn failing_since(&self) -> Option<Instant> {
+        let failing = self.lanes.iter().filter(|lane| lane.is_failing());
+        failing.filter_map(|lane| lane.failing_since).min()
+    }
+
+    pub(crate) fn has_map(&self) -> bool {
+        self.map.len() > 0
+    }
+
+    /// Puts a record into its lane.
+    fn lay(&mut self, item: Item<T>) {
+        let lane = self.map.predict(item.hash_key).unwrap_or_else(|| {
+            self.map_wanted = self.map_wanted.max(Some(MapWanted::Sometime));
+            self.map.len()
+        });
+        self.lanes[lane].put(item);
+    }
+
+    /// From when on a lane may send something; `None` if nothing may be sent of it before something else happens.
+    fn may_send_at(&self, lane: &Lane<T>) -> Option<Instant> {
+        let is_held = self.rules.ordering == Ordering::Key && self.leaving.iter().any(|gone| gone.holds(lane));
+        if is_held { None } else { lane.may_send_at(&self.rules) }
+    }
+
+    fn may_send(&self, lane: &Lane<T>, now: Instant) -> bool {
+        self.may_send_at(lane).is_some_and(|at| at <= now)
+    }
+
+    fn gather(&mut self, now: Instant) -> Option<Request> {
+        if !self.has_map() || self.in_flight.len() >= self.rules.max_requests {
+            return None;
+        }
+        let is_full = self.fills_a_request(now);
+        let is_due = |lane: &Lane<T>| {
+            lane.due_at(&self.rules, self.flush_below).is_some_and(|due| due <= now) && self.may_send(lane, now)
+        };
+        if !is_full && !self.lanes.iter().any(is_due) {
+            return None;
+        }
+        let mut request = Request::new(self.next_request);
+        let mut sent = Vec::new();
         let count = self.lanes.len();
-        let order = (self.first_lane..count).chain(0..self.first_lane);
-        for lane in order {
-            if self.lanes[lane].not_before.is_none_or(|until| until <= now) && !self.fill(&mut request, lane) {
-                self.first_lane = lane;
+        for index in (self.first_lane..count).chain(0..self.first_lane) {
+            if !self.fill(&mut request, &mut sent, index, is_full, now) {
+                self.first_lane = index;
                 break;
             }
         }
-        if !request.entries.is_empty() {
-            return Next::Send(request);
+        if sent.is_empty() {
+            return None;
         }
-        let waiting = self.lanes.iter().filter(|lane| !lane.waiting.is_empty());
-        Next::Wait(waiting.filter_map(|lane| lane.not_before).min().unwrap_or(now))
+        self.next_request += 1;
+        self.in_flight.insert(request.id, InFlight { made: now, sent });
+        Some(request)
+    }
+
+    /// Whether what may be sent fills a request, where records go one by one and wait for each other only for this.
+    fn fills_a_request(&self, now: Instant) -> bool {
+        if self.rules.ordering == Ordering::Key || self.rules.aggregate_max_bytes.is_some() {
+            return false;
+        }
+        let (mut records, mut bytes) = (0, 0);
+        for lane in self.lanes.iter().filter(|lane| self.may_send(lane, now)) {
+            records += lane.waiting.len();
+            bytes += lane.bytes();
+        }
+        records >= self.rules.request_max_records || bytes >= self.rules.request_max_bytes
     }
 
     /// Moves records of a lane into the request; whether they had room.
-    fn fill(&mut self, request: &mut Request, lane: usize) -> bool {
-        while let Some(entry) = self.entry(lane) {
-            let taken = entry.len();
-            if !request.take(entry, self.rules.max_entries, self.rules.max_bytes) {
-                return false;
-            }
-            for index in self.lanes[lane].waiting.drain(..taken) {
-                self.records[index].attempts += 1;
-            }
-            if self.rules.ordering == Ordering::Key {
-                break;
-            }
-        }
-        true
-    }
-
-    /// The next Kinesis record of a lane.
-    fn entry(&self, lane: usize) -> Option<Entry> {
-        let waiting = &self.lanes[lane].waiting;
-        let first = *waiting.front()?;
-        let is_shard = lane < self.map.len();
-        let aggregate = match self.rules.aggregate_max_bytes {
-            // Of records whose shard is unknown nobody knows whether they belong together.
-            Some(max_bytes) if is_shard && waiting.len() > 1 => {
-                let records = waiting.iter().map(|index| (*index, &self.records[*index].record));
-                Entry::aggregate(lane, records, max_bytes)
-            }
-            _ => None,
-        };
-        Some(aggregate.unwrap_or_else(|| Entry::alone(lane, first, &self.records[first].record)))
-    }
-
-    /// The worst that the answer has to tell about the map, if something was stored elsewhere than expected.
-    pub(crate) fn surprise(&self, request: &Request, outcomes: &[Outcome]) -> Option<Surprise> {
-        let of_entry = |(entry, outcome): (&Entry, &Outcome)| match outcome {
-            Outcome::Stored { shard, .. } => match self.map.find(shard) {
-                Some(found) if found == entry.lane => None,
-                None if entry.len() > 1 => Some(Surprise::Aggregate),
-                _ => Some(Surprise::Shard),
-            },
-            Outcome::Failed | Outcome::Unknown => None,
-        };
-        request.entries.iter().zip(outcomes).filter_map(of_entry).max()
-    }
-
-    /// Takes in what became of a request: one outcome for each of its entries.
-    ///
-    /// `map` is the newest shard map. A record that an aggregate took along to a shard that is known not to be its own
-    /// is sent again, as the KPL does, because readers may leave it out there. `delay` says how long to leave a lane
-    /// alone after so many failures.
-    pub(crate) fn settle(
+    fn fill(
         &mut self,
-        request: Request,
-        outcomes: &[Outcome],
-        map: &Arc<ShardMap>,
+        request: &mut Request,
+        sent: &mut Vec<Sent<T>>,
+        index: usize,
+        is_full: bool,
         now: Instant,
-        mut delay: impl FnMut(u32) -> Duration,
-    ) -> Settled {
-        let mut settled = Settled::default();
-        let mut failed = Vec::new();
-        // From the last to the first, so that what goes back in front of its lane stays in order.
-        for (entry, outcome) in request.entries.iter().zip(outcomes).rev() {
-            match outcome {
-                Outcome::Stored { shard, sequence_number } => {
-                    self.lanes[entry.lane].failures = 0;
-                    self.lanes[entry.lane].failing_since = None;
-                    self.acknowledge(entry, shard, sequence_number, map, &mut settled);
-                }
-                Outcome::Failed | Outcome::Unknown => {
-                    failed.push(entry.lane);
-                    settled.retries += 1;
-                    if *outcome == Outcome::Unknown {
-                        settled.possible_repeats += entry.len() as u64;
-                    }
-                    self.put_back(entry, entry.records.iter().rev().copied());
-                }
+    ) -> bool {
+        loop {
+            let lane = &self.lanes[index];
+            let goes = is_full || lane.goes_along(&self.rules, self.flush_below, now);
+            if !goes || !self.may_send(lane, now) {
+                return true;
+            }
+            let Some(room) = request.room(&self.rules) else { return false };
+            // Of records whose shard is unknown nobody knows whether they belong together.
+            let aggregate = self.rules.aggregate_max_bytes.filter(|_| lane.shard.is_some());
+            let records = lane.waiting.iter().map(|item| &item.record);
+            let Some(kinesis_record) = KinesisRecord::of(records, aggregate, room) else { return false };
+            sent.push(self.send(index, &kinesis_record, request, now));
+            request.bytes += kinesis_record.bytes();
+            request.kinesis_records.push(kinesis_record);
+        }
+    }
+
+    /// Takes out of a lane what goes.
+    fn send(&mut self, index: usize, kinesis_record: &KinesisRecord, request: &mut Request, now: Instant) -> Sent<T> {
+        let lane = &mut self.lanes[index];
+        let bytes = kinesis_record.bytes();
+        lane.in_flight += 1;
+        if let Some(rate) = &mut lane.rate {
+            rate.take(bytes, now);
+        }
+        let mut items = lane.take(kinesis_record.count);
+        for item in &mut items {
+            if item.attempts == 0 {
+                request.buffered.push(now.saturating_duration_since(item.accepted));
+            }
+            item.attempts += 1;
+            if std::mem::take(&mut item.was_lost) {
+                item.may_be_repeated = true;
+                self.counts.possible_repeats += 1;
             }
         }
-        failed.dedup();
-        for lane in failed {
-            let lane = &mut self.lanes[lane];
-            lane.failures = lane.failures.saturating_add(1);
-            lane.not_before = Some(now + delay(lane.failures));
-            let since = *lane.failing_since.get_or_insert(request.made);
-            settled.failing_for = settled.failing_for.max(Some(now.saturating_duration_since(since)));
-        }
-        if !Arc::ptr_eq(map, &self.map) {
-            self.route(Arc::clone(map));
-        }
-        settled
+        Sent { lane: lane.number, items, bytes }
     }
 
-    /// Whether anything waits because it failed.
-    pub(crate) fn is_failing(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.failures > 0 && !lane.waiting.is_empty())
+    /// When the next thing is to be done, if nothing happens before.
+    fn wakes_at(&self) -> Option<Instant> {
+        let expires = |item: &Item<T>| item.accepted + self.rules.ttl;
+        let undecided = self.undecided.iter().filter_map(|undecided| undecided.sent.items.last()).map(expires);
+        let waiting = self.lanes.iter().filter_map(|lane| lane.waiting.front()).map(expires);
+        let sends = self.lanes.iter().filter_map(|lane| {
+            let due = lane.due_at(&self.rules, self.flush_below)?;
+            Some(self.may_send_at(lane)?.max(due))
+        });
+        let may_send = self.has_map() && self.in_flight.len() < self.rules.max_requests;
+        undecided.chain(waiting).chain(sends.filter(|_| may_send)).min()
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    fn new(id: RequestId) -> Self {
+        Self { id, kinesis_records: Vec::new(), buffered: Vec::new(), bytes: 0 }
     }
 
-    fn acknowledge(
-        &mut self,
-        entry: &Entry,
-        shard: &ShardId,
-        sequence_number: &SequenceNumber,
-        map: &ShardMap,
-        settled: &mut Settled,
-    ) {
-        // The service itself put the record there by its first hash key, so alone it is in the right place.
-        let range = map.find(shard).map(|index| map.shard(index).range);
-        let mut misplaced = Vec::new();
-        for (sub_sequence_number, index) in entry.records.iter().enumerate() {
-            let planned = &mut self.records[*index];
-            if sub_sequence_number > 0 && range.is_some_and(|range| !range.contains(planned.hash_key)) {
-                misplaced.push(*index);
-                continue;
-            }
-            planned.sent = Some(Sent {
-                shard: shard.clone(),
-                sequence_number: sequence_number.clone(),
-                sub_sequence_number: sub_sequence_number as u64,
-                attempts: planned.attempts,
-            });
-            settled.acknowledged += 1;
-            self.unacknowledged -= 1;
+    /// For how many bytes there is room, if there is room for another Kinesis record. One that is larger than requests
+    /// are to be goes alone.
+    fn room(&self, rules: &Rules) -> Option<usize> {
+        if self.kinesis_records.is_empty() {
+            return Some(usize::MAX);
         }
-        settled.misplaced += misplaced.len() as u64;
-        self.put_back(entry, misplaced.into_iter().rev());
+        let room = rules.request_max_bytes.saturating_sub(self.bytes);
+        (self.kinesis_records.len() < rules.request_max_records && room > 0).then_some(room)
     }
+}
 
-    /// Takes records from the last to the first.
-    fn put_back(&mut self, entry: &Entry, records: impl Iterator<Item = usize>) {
-        for index in records {
-            self.lanes[entry.lane].waiting.push_front(index);
-        }
-    }
+// === impl Leaving ===
 
-    /// Lays out what is waiting by another map. A shard that is in both keeps its failures.
-    fn route(&mut self, map: Arc<ShardMap>) {
-        let mut waiting: Vec<usize> = self.lanes.iter().flat_map(|lane| lane.waiting.iter().copied()).collect();
-        waiting.sort_unstable();
-        let mut lanes = vec![Lane::default(); map.len() + 1];
-        for (old, lane) in self.lanes.iter().take(self.map.len()).enumerate() {
-            if let Some(new) = map.find(&self.map.shard(old).id) {
-                lanes[new].failures = lane.failures;
-                lanes[new].failing_since = lane.failing_since;
-                lanes[new].not_before = lane.not_before;
-            }
+impl Leaving {
+    /// Whether a lane has keys of this one.
+    fn holds<T>(&self, lane: &Lane<T>) -> bool {
+        match (self.range, lane.range()) {
+            (Some(gone), Some(range)) => gone.start <= range.end && range.start <= gone.end,
+            _ => true,
         }
-        for index in waiting {
-            let lane = map.predict(self.records[index].hash_key).unwrap_or(map.len());
-            lanes[lane].waiting.push_back(index);
-        }
-        self.lanes = lanes;
-        self.map = map;
-        self.first_lane = 0;
-    }
-
-    /// For each record, in the order given, where it is stored if it is acknowledged.
-    pub(crate) fn into_sent(self) -> Vec<Option<Sent>> {
-        self.records.into_iter().map(|planned| planned.sent).collect()
     }
 }

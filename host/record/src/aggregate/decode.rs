@@ -118,6 +118,7 @@ impl Aggregate {
     ///
     /// # Panics
     /// Perhaps, if the payload is another one.
+    #[inline]
     pub fn record<'a>(&self, payload: &'a [u8], index: usize) -> Option<SubRecord<'a>> {
         let entry = self.records.get(index)?;
         let partition_key_index = entry.partition_key_index as usize;
@@ -140,7 +141,32 @@ impl Aggregate {
 // === impl Entry ===
 
 impl Entry {
+    #[inline]
     fn read(payload: &[u8], span: Span) -> Result<Self, NotAnAggregate> {
+        match Self::read_usual(span.of(payload), span.start) {
+            Some(entry) => Ok(entry),
+            None => Self::read_any(payload, span),
+        }
+    }
+
+    /// A record as all writers that are known write it: the fields that it must have, each once and in their order. `None`
+    /// for others, right or wrong.
+    #[inline]
+    fn read_usual(record: &[u8], start: u32) -> Option<Self> {
+        let (partition_key_index, mut at) = usual_varint(record, 0, tag::PARTITION_KEY_INDEX)?;
+        let mut explicit_hash_key_index = NO_INDEX;
+        if let Some((index, next)) = usual_varint(record, at, tag::EXPLICIT_HASH_KEY_INDEX) {
+            (explicit_hash_key_index, at) = (index, next);
+        }
+        let (length, at) = usual_varint(record, at, tag::DATA)?;
+        let is_whole = record.len() - at == length as usize;
+        // The record lies within a payload below 4 GiB.
+        let data = Span { start: start + at as u32, length };
+        is_whole.then_some(Self { partition_key_index, explicit_hash_key_index, data })
+    }
+
+    #[cold]
+    fn read_any(payload: &[u8], span: Span) -> Result<Self, NotAnAggregate> {
         let position = span.start as usize;
         let mut reader = Reader { payload, position, end: position + span.length as usize };
         let (mut partition_key_index, mut explicit_hash_key_index, mut data) = (None, NO_INDEX, None);
@@ -165,6 +191,25 @@ impl Entry {
         (self.partition_key_index as usize) < partition_keys
             && (hash_key == NO_INDEX || (hash_key as usize) < explicit_hash_keys)
     }
+}
+
+/// A number below 2^21 that follows this tag, and where it ends.
+#[inline]
+fn usual_varint(bytes: &[u8], at: usize, tag: u64) -> Option<(u32, usize)> {
+    if u64::from(*bytes.get(at)?) != tag {
+        return None;
+    }
+    let first = u32::from(*bytes.get(at + 1)?);
+    if first < 0x80 {
+        return Some((first, at + 2));
+    }
+    let second = u32::from(*bytes.get(at + 2)?);
+    let low = (first & 0x7F) | (second & 0x7F) << 7;
+    if second < 0x80 {
+        return Some((low, at + 3));
+    }
+    let third = u32::from(*bytes.get(at + 3)?);
+    (third < 0x80).then_some((low | third << 14, at + 4))
 }
 
 /// An index that some table of a payload below 4 GiB could have.
@@ -194,6 +239,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
+    #[inline]
     fn field(&mut self) -> Result<Option<Field>, NotAnAggregate> {
         if self.position == self.end {
             return Ok(None);
@@ -215,7 +261,19 @@ impl Reader<'_> {
         Ok(Some(Field { tag, value }))
     }
 
+    #[inline]
     fn varint(&mut self) -> Result<u64, NotAnAggregate> {
+        // Most numbers are small.
+        match self.payload[..self.end].get(self.position) {
+            Some(byte) if *byte < 0x80 => {
+                self.position += 1;
+                Ok((*byte).into())
+            }
+            _ => self.long_varint(),
+        }
+    }
+
+    fn long_varint(&mut self) -> Result<u64, NotAnAggregate> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = *self.payload[..self.end]
@@ -230,6 +288,7 @@ impl Reader<'_> {
         Err(NotAnAggregate::Malformed("a number of more than 64 bits"))
     }
 
+    #[inline]
     fn skip(&mut self, length: u64) -> Result<Span, NotAnAggregate> {
         if length > (self.end - self.position) as u64 {
             return Err(NotAnAggregate::Malformed("a field is longer than what is left"));

@@ -6,6 +6,7 @@
 
 mod decode;
 mod encode;
+mod keys;
 
 pub use decode::{Aggregate, NotAnAggregate, SubRecord, decode, is_framed};
 pub use encode::{AGGREGATE_PARTITION_KEY, Aggregator};

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shardmill_engine::{DeadLetters, Destination};
-use shardmill_producer::Producer;
+use shardmill_producer::BatchSender;
 
 use crate::aws::Clients;
 use crate::config::{self, Processor};
@@ -70,8 +70,8 @@ pub(crate) fn place(
             Arc::new(folder)
         }
         config::DeadLetters::Stream { stream, aggregate } => {
-            let options = shardmill_producer::Options { aggregate: *aggregate, ..Default::default() };
-            let producer = Producer::new(
+            let options = shardmill_producer::BatchOptions { aggregate: *aggregate, ..Default::default() };
+            let producer = BatchSender::new(
                 surroundings.clients.producer_of(stream).clone(),
                 stream.clone(),
                 options,

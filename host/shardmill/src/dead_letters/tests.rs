@@ -72,9 +72,9 @@ impl Services {
         Self { local, clients }
     }
 
-    fn producer(&self, stream: &str, options: shardmill_producer::Options) -> Producer {
+    fn producer(&self, stream: &str, options: shardmill_producer::BatchOptions) -> BatchSender {
         let metrics = shardmill_producer::Metrics::default();
-        Producer::new(self.clients.producer.clone(), stream.to_owned(), options, metrics, 7)
+        BatchSender::new(self.clients.producer.clone(), stream.to_owned(), options, metrics, 7)
     }
 
     /// The place of the processor `p` of this configuration.
@@ -83,7 +83,7 @@ impl Services {
         let config = config::parse("test.toml", &format!("{head}{config}"), Path::new("")).unwrap();
         let processor = &config.processors["p"];
         let output = |(name, output): (&String, &config::Output)| {
-            let options = shardmill_producer::Options { aggregate: output.aggregate, ..Default::default() };
+            let options = shardmill_producer::BatchOptions { aggregate: output.aggregate, ..Default::default() };
             let producer = self.producer(&output.stream, options);
             let destination = Arc::new(StreamDestination::new(name.clone(), producer)) as Arc<dyn Destination>;
             (name.clone(), destination)
@@ -178,7 +178,7 @@ async fn letters_in_a_stream_come_back_in_the_order_of_their_keys_and_are_sent_a
                 explicit_hash_key: None,
                 data: data.into(),
             };
-            let producer = services.producer(stream, shardmill_producer::Options::default());
+            let producer = services.producer(stream, shardmill_producer::BatchOptions::default());
             let others = vec![record("{\"order\":7}"), record("{\"dead_letter\":\"no\"}"), record("text")];
             producer.send(others, &Permit::always()).await.unwrap();
         }
@@ -194,7 +194,7 @@ async fn letters_in_a_stream_come_back_in_the_order_of_their_keys_and_are_sent_a
         assert_eq!(counts, (letters.len() as u64 + 10, 0, 0), "{stream}");
     }
 
-    let options = shardmill_producer::Options { aggregate: false, ..Default::default() };
+    let options = shardmill_producer::BatchOptions { aggregate: false, ..Default::default() };
     let records = services.read("packed").await.iter().map(replay::record).collect();
     services.producer("again", options).send(records, &Permit::always()).await.unwrap();
     let found = services.user_records("again").await;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shardmill_cause::with_causes;
-use shardmill_producer::{Ordering, Permit, Producer};
+use shardmill_producer::{BatchSender, Ordering, Permit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -185,13 +185,13 @@ async fn create_stream(clients: &Clients, name: &str, shards: i32) -> Result<(),
 }
 
 async fn put(clients: &Clients, records: Vec<shardmill_record::UserRecord>, quiet: bool) -> Result<(), Failure> {
-    let options = shardmill_producer::Options {
+    let options = shardmill_producer::BatchOptions {
         ordering: Ordering::None,
         aggregate: false,
-        ..shardmill_producer::Options::default()
+        ..shardmill_producer::BatchOptions::default()
     };
     let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
-    let producer = Producer::new(
+    let producer = BatchSender::new(
         clients.producer.clone(),
         INPUT.to_owned(),
         options,

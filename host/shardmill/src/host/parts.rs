@@ -10,7 +10,7 @@ use shardmill_engine::{Backoff, BatchOptions, Destination, FailurePolicy, Input}
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
-use shardmill_producer::Producer;
+use shardmill_producer::BatchSender;
 use shardmill_record::BatchLimits;
 use shardmill_stream::{Kinesis, polling};
 
@@ -228,12 +228,12 @@ pub(super) fn outputs(
 ) -> BTreeMap<String, Arc<dyn Destination>> {
     let mut by_name: BTreeMap<String, Arc<dyn Destination>> = BTreeMap::new();
     for (name, output) in &processor.outputs {
-        let options = shardmill_producer::Options {
+        let options = shardmill_producer::BatchOptions {
             ordering: output.ordering,
             aggregate: output.aggregate,
-            ..shardmill_producer::Options::default()
+            ..shardmill_producer::BatchOptions::default()
         };
-        let producer = Producer::new(
+        let producer = BatchSender::new(
             clients.producer_of(&output.stream).clone(),
             output.stream.clone(),
             options,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use aws_config::SdkConfig;
 use clap::{ArgGroup, Args};
 use shardmill_engine::DeadLetter;
-use shardmill_producer::Producer;
+use shardmill_producer::BatchSender;
 use shardmill_stream::Kinesis;
 use tokio::sync::OnceCell;
 
@@ -203,11 +203,11 @@ impl Places {
     pub(super) async fn producer(
         &self,
         stream: &str,
-        options: shardmill_producer::Options,
-    ) -> Result<Producer, Failure> {
+        options: shardmill_producer::BatchOptions,
+    ) -> Result<BatchSender, Failure> {
         let client = self.clients(stream).await?.producer_of(stream).clone();
         let metrics = shardmill_producer::Metrics::default();
-        Ok(Producer::new(client, stream.to_owned(), options, metrics, rand::random()))
+        Ok(BatchSender::new(client, stream.to_owned(), options, metrics, rand::random()))
     }
 
     async fn clients(&self, stream: &str) -> Result<Clients, Failure> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use shardmill_cause::with_causes;
-use shardmill_producer::{Error, InvalidRecord, Ordering, Permit, Producer, Stopped};
+use shardmill_producer::{BatchSender, Error, InvalidRecord, Ordering, Permit, Stopped};
 use shardmill_record::UserRecord;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ pub(super) struct Sender<'a> {
 }
 
 struct Target {
-    producer: Producer,
+    producer: BatchSender,
     chunk: Chunk,
     sent: u64,
     refused: Option<Refused>,
@@ -144,7 +144,7 @@ impl<'a> Sender<'a> {
         if !self.targets.contains_key(stream) {
             // As they were: readers need not take aggregates apart that were none.
             let options =
-                shardmill_producer::Options { ordering: self.ordering, aggregate: false, ..Default::default() };
+                shardmill_producer::BatchOptions { ordering: self.ordering, aggregate: false, ..Default::default() };
             let producer = self.places.producer(stream, options).await?;
             let target = Target { producer, chunk: Chunk::default(), sent: 0, refused: None };
             self.targets.insert(stream.to_owned(), target);

@@ -3,17 +3,6 @@ use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
 use shardmill_record::{HashKey, UserRecord};
 use tokio::time::Instant;
 
-use crate::InvalidRecord;
-
-/// What PutRecords takes in one request.
-pub(crate) const MAX_ENTRIES: usize = 500;
-/// What PutRecords takes in one request, partition keys included.
-pub(crate) const MAX_REQUEST_BYTES: usize = 5 << 20;
-/// A Kinesis record's size, partition key included: what every stream takes unless it was configured for more.
-pub(crate) const MAX_RECORD_BYTES: usize = 1 << 20;
-/// In Unicode characters.
-pub(crate) const MAX_PARTITION_KEY_CHARACTERS: usize = 256;
-
 /// One Kinesis record of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -38,19 +27,6 @@ pub(crate) struct Request {
     pub(crate) entries: Vec<Entry>,
     /// The size of its partition keys and payloads.
     pub(crate) bytes: usize,
-}
-
-/// Whether a user record can be sent at all.
-pub(crate) fn validate(record: &UserRecord) -> Result<(), InvalidRecord> {
-    let characters = record.partition_key.chars().count();
-    if !(1..=MAX_PARTITION_KEY_CHARACTERS).contains(&characters) {
-        return Err(InvalidRecord::PartitionKey(characters));
-    }
-    let bytes = record.partition_key.len() + record.data.len();
-    if bytes > MAX_RECORD_BYTES {
-        return Err(InvalidRecord::TooLarge(bytes));
-    }
-    Ok(())
 }
 
 // === impl Entry ===
@@ -95,7 +71,8 @@ impl Entry {
         self.records.len()
     }
 
-    fn bytes(&self) -> usize {
+    /// Its size in a request.
+    pub(crate) fn bytes(&self) -> usize {
         self.partition_key.len() + self.data.len()
     }
 }

@@ -1,6 +1,4 @@
-//! The producer against a Kinesis service in this process that fails in all the ways that PutRecords can.
-
-mod support;
+//! The sender of batches.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,34 +10,26 @@ use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_kinesis::config::IdentityCache;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use shardmill_producer::{Error, InvalidRecord, Metrics, Options, Ordering, Permit, Producer, Sent, Stopped};
+use shardmill_producer::{BatchOptions, BatchSender, Error, InvalidRecord, Metrics, Ordering, Permit, Sent, Stopped};
 use shardmill_record::{HashKey, OutOfRange, UserRecord};
 use tokio::time::Instant;
 
-use support::{Fault, Read, STREAM, Service, by_key, client, records};
+use crate::support::{Fault, Read, STREAM, Service, by_key, client, given, metric, pairs, records};
 
 const THROTTLED: &str = "ProvisionedThroughputExceededException";
 
-fn options() -> Options {
-    Options {
+fn options() -> BatchOptions {
+    BatchOptions {
         aggregate_max_bytes: 2_000,
         request_timeout: Duration::from_secs(5),
         backoff_min: Duration::from_millis(2),
         backoff_max: Duration::from_millis(20),
-        ..Options::default()
+        ..BatchOptions::default()
     }
 }
 
-fn producer(service: &Service, options: Options) -> Producer {
-    Producer::new(service.client.clone(), STREAM.to_owned(), options, Metrics::default(), 7)
-}
-
-fn given(records: &[UserRecord]) -> Vec<(String, Vec<u8>)> {
-    records.iter().map(|record| (record.partition_key.clone(), record.data.to_vec())).collect()
-}
-
-fn pairs(read: &[Read]) -> Vec<(String, Vec<u8>)> {
-    read.iter().map(|read| (read.key.clone(), read.data.clone())).collect()
+fn producer(service: &Service, options: BatchOptions) -> BatchSender {
+    BatchSender::new(service.client.clone(), STREAM.to_owned(), options, Metrics::default(), 7)
 }
 
 /// Each record is where the producer says.
@@ -85,7 +75,7 @@ async fn without_aggregates_or_order_records_go_as_they_are() {
         let calls = service.faults.calls();
         // One record at a time of each shard would take 1,200 requests.
         let count = if ordering == Ordering::None { 1_200 } else { 60 };
-        let options = Options { ordering, aggregate: false, ..options() };
+        let options = BatchOptions { ordering, aggregate: false, ..options() };
         let sent = producer(&service, options).send(records[..count].to_vec(), &Permit::always()).await.unwrap();
         let read = service.read(OutOfRange::Deliver).await;
         assert_eq!(read.len() - before, count);
@@ -112,8 +102,8 @@ async fn lost_answers_bring_repeats_that_are_counted_and_lose_nothing() {
     ]);
     let mut registry = Registry::default();
     let metrics = Metrics::register(&mut registry);
-    let options = Options { request_timeout: Duration::from_millis(400), ..options() };
-    let producer = Producer::new(service.client.clone(), STREAM.to_owned(), options, metrics, 7);
+    let options = BatchOptions { request_timeout: Duration::from_millis(400), ..options() };
+    let producer = BatchSender::new(service.client.clone(), STREAM.to_owned(), options, metrics, 7);
     let records = records(0..400, 10, 40);
     let sent = producer.send(records.clone(), &Permit::always()).await.unwrap();
 
@@ -125,15 +115,12 @@ async fn lost_answers_bring_repeats_that_are_counted_and_lose_nothing() {
     let firsts: Vec<_> = pairs(&read).into_iter().filter(|pair| seen.insert(pair.clone())).collect();
     assert_eq!(by_key(firsts), by_key(given(&records)), "first occurrences are in order");
 
-    let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
-    let number = |name: &str| {
-        let line = text.lines().find(|line| line.starts_with(&format!("shardmill_producer_{name}{{")));
-        line.and_then(|line| line.rsplit(' ').next()).map_or(0, |number| number.parse::<usize>().unwrap())
-    };
+    let number = |name| metric(&registry, name) as usize;
     assert!(number("possible_repeats_total") >= repeats);
     assert_eq!(number("records_acknowledged_total"), 400);
     assert_eq!(number("requests_total"), service.faults.calls());
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
     for code in ["timeout", "invalid-answer", "InternalFailure", "ServiceUnavailable", THROTTLED] {
         assert!(text.contains(&format!("code=\"{code}\"")), "{code} is not in\n{text}");
     }
@@ -208,7 +195,7 @@ async fn a_request_that_was_begun_with_a_permit_is_not_sent_without_it() {
     let slow = SlowCredentials { permitted: Arc::clone(&permitted), asked: AtomicUsize::new(0) };
     let config = service.client.config().to_builder().credentials_provider(slow);
     let client = aws_sdk_kinesis::Client::from_conf(config.identity_cache(IdentityCache::no_cache()).build());
-    let producer = Producer::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
+    let producer = BatchSender::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
     let permit = Permit::new(move || if permitted.load(SeqCst) { Ok(()) } else { Err(Stopped) });
     let error = producer.send(records(0..40, 10, 40), &permit).await.unwrap_err();
     assert!(matches!(error, Error::Stopped { .. }), "{error}");
@@ -221,7 +208,7 @@ async fn a_request_that_was_begun_with_a_permit_is_not_sent_without_it() {
 async fn an_endpoint_that_is_not_there_is_tried_until_the_permit_is_withdrawn() {
     let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let client = client(format!("http://{closed}"));
-    let producer = Producer::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
+    let producer = BatchSender::new(client, STREAM.to_owned(), options(), Metrics::default(), 7);
     let asked = AtomicUsize::new(0);
     let permit = Permit::new(move || if asked.fetch_add(1, SeqCst) < 5 { Ok(()) } else { Err(Stopped) });
     let error = producer.send(records(0..3, 1, 8), &permit).await.unwrap_err();
@@ -232,7 +219,7 @@ async fn an_endpoint_that_is_not_there_is_tried_until_the_permit_is_withdrawn() 
 #[tokio::test]
 async fn what_an_operator_has_to_mend_is_said_at_once() {
     let service = Service::start(2).await;
-    let missing = Producer::new(service.client.clone(), "nowhere".to_owned(), options(), Metrics::default(), 7);
+    let missing = BatchSender::new(service.client.clone(), "nowhere".to_owned(), options(), Metrics::default(), 7);
     let error = missing.send(records(0..3, 1, 8), &Permit::always()).await.unwrap_err();
     let text = error.to_string();
     for words in ["`nowhere` in region us-east-1", "ResourceNotFoundException", "create"] {
@@ -266,7 +253,10 @@ async fn records_that_break_a_rule_are_refused_before_anything_is_sent() {
     let mut records = records(0..3, 1, 8);
     records[2].data = vec![0; 1 << 20].into();
     let error = producer.send(records.clone(), &Permit::always()).await.unwrap_err();
-    assert!(matches!(error, Error::Refused { index: 2, reason: InvalidRecord::TooLarge(1_048_581) }), "{error}");
+    assert!(
+        matches!(error, Error::Refused { index: 2, reason: InvalidRecord::TooLarge { bytes: 1_048_581, .. } }),
+        "{error}"
+    );
     records[1].partition_key.clear();
     let error = producer.send(records, &Permit::always()).await.unwrap_err();
     assert!(matches!(error, Error::Refused { index: 1, reason: InvalidRecord::PartitionKey(0) }), "{error}");
@@ -277,7 +267,7 @@ async fn records_that_break_a_rule_are_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn many_senders_share_a_producer() {
     let service = Service::start(4).await;
-    let producer = producer(&service, Options { aggregate_max_bytes: 51_200, ..options() });
+    let producer = producer(&service, BatchOptions { aggregate_max_bytes: 51_200, ..options() });
     let all = records(0..8_000, 8, 500);
     // Each sender has one key of its own.
     let of_sender = |sender: usize| all.iter().skip(sender).step_by(8).cloned().collect::<Vec<_>>();

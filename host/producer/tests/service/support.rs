@@ -13,6 +13,8 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use shardmill_record::{
     BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, PageBuilder, Position, ShardId, Unpacker, UserRecord,
@@ -90,6 +92,12 @@ impl Faults {
 
 async fn fail(State(faults): State<Faults>, request: Request, next: Next) -> Response {
     let target = request.headers().get("x-amz-target").and_then(|target| target.to_str().ok()).unwrap_or_default();
+    if target == "Kinesis_20131202.DescribeStreamSummary" {
+        // What AWS says of a stream that was not configured for more.
+        let (parts, mut answer) = split(next.run(request).await).await;
+        answer["StreamDescriptionSummary"]["MaxRecordSizeInKiB"] = 1_024.into();
+        return join(parts, &answer);
+    }
     if target != "Kinesis_20131202.PutRecords" {
         return next.run(request).await;
     }
@@ -200,6 +208,16 @@ impl Service {
         }
     }
 
+    /// Merges the first two of the open shards that lie side by side.
+    pub(crate) async fn merge_first(&self) {
+        let mut open = self.shards().await;
+        open.retain(|shard| shard.sequence_number_range().unwrap().ending_sequence_number().is_none());
+        open.sort_by_key(|shard| range(shard).start);
+        let merge = self.client.merge_shards().stream_name(STREAM).shard_to_merge(open[0].shard_id());
+        merge.adjacent_shard_to_merge(open[1].shard_id()).send().await.unwrap();
+        self.until_active().await;
+    }
+
     async fn shards(&self) -> Vec<Shard> {
         let listing = self.client.list_shards().stream_name(STREAM).send().await.unwrap();
         listing.shards().to_vec()
@@ -236,6 +254,25 @@ impl Service {
         }
         read
     }
+}
+
+/// The key and the payload of each record.
+pub(crate) fn pairs(read: &[Read]) -> Vec<(String, Vec<u8>)> {
+    read.iter().map(|read| (read.key.clone(), read.data.clone())).collect()
+}
+
+/// The same of records that are put.
+pub(crate) fn given(records: &[UserRecord]) -> Vec<(String, Vec<u8>)> {
+    records.iter().map(|record| (record.partition_key.clone(), record.data.to_vec())).collect()
+}
+
+/// The sum of a producer's counter or gauge over its labels.
+pub(crate) fn metric(registry: &Registry, name: &str) -> u64 {
+    let mut text = String::new();
+    encode(&mut text, registry).unwrap();
+    let name = format!("shardmill_producer_{name}{{");
+    let lines = text.lines().filter(|line| line.starts_with(&name));
+    lines.filter_map(|line| line.rsplit(' ').next()).map(|number| number.parse::<u64>().unwrap()).sum()
 }
 
 fn range(shard: &Shard) -> HashKeyRange {

@@ -1,33 +1,29 @@
 use std::sync::Arc;
 
 use aws_sdk_kinesis::Client;
-use aws_sdk_kinesis::types::PutRecordsRequestEntry;
-use aws_smithy_types::Blob;
-use aws_smithy_types::retry::RetryConfig;
-use aws_smithy_types::timeout::TimeoutConfig;
-use shardmill_cause::find_cause;
-use shardmill_record::{StreamArn, UserRecord};
+use shardmill_record::UserRecord;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::answer::{self, Failure};
+use super::plan::{Entry, Next, Outcome, Plan, Request, Rules, Settled, Surprise};
+use super::shard_cache::ShardCache;
+use crate::answer::{Failure, Stored};
 use crate::backoff::Backoff;
+use crate::call::{self, Caller};
+use crate::limits::{MAX_RECORD_BYTES, validate};
 use crate::metrics::StreamMetrics;
-use crate::plan::{Next, Outcome, Plan, Request, Rules, Settled, Surprise, validate};
-use crate::shard_cache::ShardCache;
 use crate::shard_map::ShardMap;
 use crate::trouble::{Trouble, Troubles};
-use crate::{Error, Metrics, Options, Permit, Sent, Stopped};
+use crate::{BatchOptions, Error, Metrics, Permit, Sent, Stopped};
 
-/// Sends user records to one stream. Any number of tasks may use it at the same time; order is kept within each
-/// [`send`](Self::send), not between them.
+/// Sends batches of user records to one stream, each whole before the next. Any number of tasks may use it at the same
+/// time; order is kept within each [`send`](Self::send), not between them.
 #[derive(Debug)]
-pub struct Producer {
-    client: Client,
-    stream: String,
+pub struct BatchSender {
+    caller: Caller,
     rules: Rules,
     backoff: Backoff,
     shards: ShardCache,
-    metrics: StreamMetrics,
+    metrics: Arc<StreamMetrics>,
     troubles: Troubles,
 }
 
@@ -36,40 +32,34 @@ struct Answer {
     /// One for each entry.
     outcomes: Vec<Outcome>,
     /// What somebody has to mend, and how.
-    refusal: Option<(Failure, &'static str)>,
+    refusal: Option<(Arc<Failure>, &'static str)>,
     /// Why something failed, for the log.
-    failure: Option<Failure>,
+    failure: Option<Arc<Failure>>,
 }
 
-// === impl Producer ===
+// === impl BatchSender ===
 
-impl Producer {
+impl BatchSender {
     /// `stream` is a name, or the ARN of a stream in the client's region. Takes the client's endpoint, credentials and
     /// connections. Its retries and timeouts are not used: an answer
     /// that was lost must be seen here, because what is sent again may come twice. Nothing is called before the first
     /// record is sent. `seed` is for the jitter of the back-off.
-    pub fn new(client: Client, stream: String, options: Options, metrics: Metrics, seed: u64) -> Self {
-        let timeouts = TimeoutConfig::builder()
-            .operation_timeout(options.request_timeout)
-            .operation_attempt_timeout(options.request_timeout)
-            .connect_timeout(options.request_timeout);
-        let config = client.config().to_builder();
-        let config = config.retry_config(RetryConfig::disabled()).timeout_config(timeouts.build()).build();
-        let client = Client::from_conf(config);
+    pub fn new(client: Client, stream: String, options: BatchOptions, metrics: Metrics, seed: u64) -> Self {
+        let metrics = Arc::new(metrics.of_stream(&stream));
+        let caller = Caller::new(&client, stream.as_str().into(), options.request_timeout, Arc::clone(&metrics));
         Self {
             rules: Rules::new(&options),
-            backoff: Backoff::new(&options, seed),
-            shards: ShardCache::new(client.clone(), stream.clone()),
-            metrics: metrics.of_stream(&stream),
-            troubles: Troubles::new(stream.clone()),
-            client,
-            stream,
+            backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
+            shards: ShardCache::new(caller.client().clone(), stream.clone()),
+            metrics,
+            troubles: Troubles::new(stream),
+            caller,
         }
     }
 
     /// The stream's name or ARN, as it was given.
     pub fn stream(&self) -> &str {
-        &self.stream
+        self.caller.stream()
     }
 
     /// Sends records, and comes back when the service has all of them: where each one is stored, in the order given.
@@ -92,7 +82,7 @@ impl Producer {
     /// If this is dropped, a request may be under way whose records get stored.
     pub async fn send(&self, records: Vec<UserRecord>, permit: &Permit) -> Result<Vec<Sent>, Error> {
         for (index, record) in records.iter().enumerate() {
-            validate(record).map_err(|reason| Error::Refused { index, reason })?;
+            validate(record, MAX_RECORD_BYTES).map_err(|reason| Error::Refused { index, reason })?;
         }
         self.metrics.received(records.len());
         if records.is_empty() {
@@ -124,7 +114,7 @@ impl Producer {
                         _ => {}
                     }
                     if let Some((failure, advice)) = answer.refusal {
-                        return Err(self.rejected("PutRecords", failure, advice, plan.into_sent()));
+                        return Err(self.rejected("PutRecords", &failure, advice, plan.into_sent()));
                     }
                 }
             }
@@ -147,7 +137,7 @@ impl Producer {
             };
             self.metrics.error(failure.label);
             if let Some(advice) = failure.advice() {
-                return Err(self.rejected("ListShards", failure, advice, vec![None; records]));
+                return Err(self.rejected("ListShards", &failure, advice, vec![None; records]));
             }
             failures += 1;
             trouble.lasts(began.elapsed(), &failure);
@@ -156,48 +146,15 @@ impl Producer {
     }
 
     async fn put(&self, request: &Request, permit: &Permit) -> Result<Answer, Stopped> {
-        let mut entries = Vec::with_capacity(request.entries.len());
-        for entry in &request.entries {
-            let built = PutRecordsRequestEntry::builder()
-                .partition_key(&entry.partition_key)
-                .set_explicit_hash_key(entry.explicit_hash_key.map(|key| key.to_string()))
-                .data(Blob::new(entry.data.as_ref()))
-                .build();
-            entries.push(built.expect("partition key and data are all that it asks for"));
-        }
-        self.metrics.request(request);
-        let started = Instant::now();
-        let put = self.client.put_records().set_records(Some(entries));
-        let put = if StreamArn::is_meant(&self.stream) {
-            put.stream_arn(&self.stream)
-        } else {
-            put.stream_name(&self.stream)
-        };
-        let answer = put.customize().interceptor(permit.clone()).send().await;
-        self.metrics.answer(started.elapsed());
-        if let Err(error) = &answer
-            && let Some(stopped) = find_cause::<Stopped>(error)
-        {
-            return Err(*stopped);
-        }
-        let count = request.entries.len();
-        let read = answer.map_err(|error| Failure::of_call(&error)).and_then(|answer| answer::read(count, &answer));
-        Ok(match read {
-            Ok(entries) => {
-                let (outcomes, failures): (Vec<_>, Vec<_>) = entries.into_iter().unzip();
-                let failures: Vec<Failure> = failures.into_iter().flatten().collect();
-                for failure in &failures {
-                    self.metrics.error(failure.label);
-                }
-                let refusal = failures.iter().find_map(|failure| Some((failure.clone(), failure.advice()?)));
-                Answer { outcomes, refusal, failure: failures.into_iter().next() }
-            }
-            Err(failure) => {
-                self.metrics.error(failure.label);
-                let refusal = failure.advice().map(|advice| (failure.clone(), advice));
-                Answer { outcomes: vec![failure.outcome(); count], refusal, failure: Some(failure) }
-            }
-        })
+        let entry =
+            |entry: &Entry| call::entry(entry.partition_key.clone(), entry.explicit_hash_key, entry.data.clone());
+        let entries = request.entries.iter().map(entry).collect();
+        self.metrics.request(request.entries.iter().map(|entry| (entry.len(), entry.bytes())));
+        let outcomes = self.caller.put(entries, permit).await?;
+        let failures = || outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+        let refusal = failures().find_map(|failure| Some((Arc::clone(failure), failure.advice()?)));
+        let failure = failures().next().cloned();
+        Ok(Answer { outcomes: outcomes.into_iter().map(outcome).collect(), refusal, failure })
     }
 
     async fn settle(&self, plan: &mut Plan, request: Request, answer: &Answer) -> Settled {
@@ -207,23 +164,31 @@ impl Producer {
         }
         let delay = |failures| self.backoff.delay(failures);
         let settled = plan.settle(request, &answer.outcomes, &map, Instant::now(), delay);
-        self.metrics.settled(&settled);
+        self.metrics.settled(&settled.counts);
         settled
     }
 
     fn stopped(&self, source: Stopped, sent: Vec<Option<Sent>>) -> Error {
-        Error::Stopped { stream: self.stream.clone(), source, sent }
+        Error::Stopped { stream: self.stream().to_owned(), source, sent }
     }
 
     fn rejected(
         &self,
         operation: &'static str,
-        failure: Failure,
+        failure: &Failure,
         advice: &'static str,
         sent: Vec<Option<Sent>>,
     ) -> Error {
-        let Failure { code, reason, .. } = failure;
-        let region = self.client.config().region().map(ToString::to_string);
-        Error::Rejected { stream: self.stream.clone(), region, operation, code, reason, advice, sent }
+        let Failure { code, reason, .. } = failure.clone();
+        let region = self.caller.client().config().region().map(ToString::to_string);
+        Error::Rejected { stream: self.stream().to_owned(), region, operation, code, reason, advice, sent }
+    }
+}
+
+fn outcome(outcome: call::Outcome) -> Outcome {
+    match outcome {
+        Ok(Stored { shard, sequence_number }) => Outcome::Stored { shard, sequence_number },
+        Err(failure) if failure.is_unknown() => Outcome::Unknown,
+        Err(_) => Outcome::Failed,
     }
 }

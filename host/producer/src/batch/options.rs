@@ -1,20 +1,10 @@
 use std::time::Duration;
 
-/// What order records keep within one [`send`](crate::Producer::send).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ordering {
-    /// Records of one partition key and explicit hash key are stored in the order in which they were given, whatever
-    /// fails on the way.
-    #[default]
-    Key,
-    /// None: a request holds as many records as fit.
-    None,
-}
+use crate::Ordering;
 
-/// How a producer sends.
+/// How a [`BatchSender`](crate::BatchSender) sends.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct BatchOptions {
     /// What order records keep.
     pub ordering: Ordering,
     /// Whether records for one shard are put together in KPL aggregates. Readers must take them apart: the KCL and
@@ -31,9 +21,9 @@ pub struct Options {
     pub backoff_max: Duration,
 }
 
-// === impl Options ===
+// === impl BatchOptions ===
 
-impl Default for Options {
+impl Default for BatchOptions {
     /// The KPL's defaults where it has them (aggregates of 51,200 bytes, 6 s for a request).
     fn default() -> Self {
         Self {

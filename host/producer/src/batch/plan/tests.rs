@@ -8,6 +8,7 @@ use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, decode};
 use shardmill_record::{HashKeyRange, UserRecord};
 
 use super::*;
+use crate::limits::validate;
 use crate::shard_map::OpenShard;
 
 /// What the service does with one Kinesis record.
@@ -161,12 +162,12 @@ fn run(
     fates: &[Fate],
     shards: usize,
     reshards: &[(usize, usize)],
-) -> (Service, Vec<Sent>, Settled) {
+) -> (Service, Vec<Sent>, Counts) {
     let mut service = Service::new(shards);
     let mut fates = fates.iter().copied();
     let mut plan = Plan::new(records.to_vec(), rules, service.map());
     let mut now = Instant::now();
-    let mut sum = Settled::default();
+    let mut sum = Counts::default();
     let mut requests = 0;
     loop {
         match plan.next(now) {
@@ -187,10 +188,10 @@ fn run(
                     if plan.surprise(&request, &outcomes).is_some() { service.map() } else { Arc::clone(plan.map()) };
                 let settled =
                     plan.settle(request, &outcomes, &map, now, |failures| Duration::from_millis(failures.into()));
-                sum.acknowledged += settled.acknowledged;
-                sum.retries += settled.retries;
-                sum.possible_repeats += settled.possible_repeats;
-                sum.misplaced += settled.misplaced;
+                sum.acknowledged += settled.counts.acknowledged;
+                sum.retries += settled.counts.retries;
+                sum.possible_repeats += settled.counts.possible_repeats;
+                sum.misplaced += settled.counts.misplaced;
             }
         }
     }
@@ -329,7 +330,7 @@ fn a_shard_that_fails_is_left_alone_for_longer_each_time_and_others_go_on() {
     let keys: Vec<_> = (0..50).map(|index| format!("key-{index}")).collect();
     let first = keys.iter().find(|key| map.predict(HashKey::of_partition_key(key)) == Some(0)).unwrap();
     let second = keys.iter().find(|key| map.predict(HashKey::of_partition_key(key)) == Some(1)).unwrap();
-    let rules = Rules { aggregate_max_bytes: None, ..Rules::new(&Options::default()) };
+    let rules = Rules { aggregate_max_bytes: None, ..Rules::new(&BatchOptions::default()) };
     let records = vec![record(first, 1), record(second, 1), record(second, 2)];
     let mut plan = Plan::new(records, rules, Arc::clone(&map));
     let delay = |failures| Duration::from_secs(1u64 << failures);
@@ -365,34 +366,48 @@ fn a_shard_that_fails_is_left_alone_for_longer_each_time_and_others_go_on() {
 #[test]
 fn the_services_limits_are_kept_at_their_real_size() {
     let service = Service::new(1);
-    let options = Options { ordering: Ordering::None, aggregate: false, ..Options::default() };
+    let options = BatchOptions { ordering: Ordering::None, aggregate: false, ..BatchOptions::default() };
     let mut plan = Plan::new(vec![record("k", 9); 600], Rules::new(&options), service.map());
     let Next::Send(request) = plan.next(Instant::now()) else { panic!("there is something to send") };
     assert_eq!((request.entries.len(), request.bytes), (500, 5_000));
 
     let largest = vec![record("k", MAX_RECORD_BYTES - 1); 6];
-    assert!(largest.iter().all(|record| validate(record).is_ok()));
+    assert!(largest.iter().all(|record| validate(record, MAX_RECORD_BYTES).is_ok()));
     let mut plan = Plan::new(largest, Rules::new(&options), service.map());
     let Next::Send(request) = plan.next(Instant::now()) else { panic!("there is something to send") };
     assert_eq!((request.entries.len(), request.bytes), (5, 5 << 20));
 
-    let options = Options { aggregate_max_bytes: usize::MAX, ..Options::default() };
+    let options = BatchOptions { aggregate_max_bytes: usize::MAX, ..BatchOptions::default() };
     let mut plan = Plan::new(vec![record("k", 1_000); 3_000], Rules::new(&options), service.map());
     let Next::Send(request) = plan.next(Instant::now()) else { panic!("there is something to send") };
     assert_eq!(request.entries.len(), 1);
     assert!((MAX_RECORD_BYTES - 1_100..=MAX_RECORD_BYTES).contains(&request.bytes));
 
-    let mut plan = Plan::new(vec![record("k", 1_000); 3_000], Rules::new(&Options::default()), service.map());
+    let mut plan = Plan::new(vec![record("k", 1_000); 3_000], Rules::new(&BatchOptions::default()), service.map());
     let Next::Send(request) = plan.next(Instant::now()) else { panic!("there is something to send") };
     assert!((50_000..=51_201).contains(&request.bytes));
 }
 
 #[test]
-fn records_that_the_service_would_refuse_are_told_apart() {
-    use crate::InvalidRecord::{PartitionKey, TooLarge};
-    assert_eq!(validate(&record("", 1)), Err(PartitionKey(0)));
-    assert_eq!(validate(&record(&"ü".repeat(256), 1)), Ok(()));
-    assert_eq!(validate(&record(&"ü".repeat(257), 1)), Err(PartitionKey(257)));
-    assert_eq!(validate(&record("kk", MAX_RECORD_BYTES - 1)), Err(TooLarge(MAX_RECORD_BYTES + 1)));
-    assert_eq!(validate(&record("k", 0)), Ok(()));
+fn what_went_to_a_shard_that_is_closed_again_is_sent_again_but_for_its_first_record() {
+    let mut service = Service::new(1);
+    let mut plan = Plan::new(vec![record("a", 1), record("b", 2), record("c", 3)], rules(), service.map());
+    let now = Instant::now();
+    let Next::Send(request) = plan.next(now) else { panic!("there is something to send") };
+    service.reshard(4);
+    let outcomes: Vec<_> = request.entries.iter().map(|entry| service.put(entry, Fate::Stored)).collect();
+    // Before the shards were listed. Nobody knows any more what range the shard had.
+    service.reshard(3);
+    assert_eq!(plan.surprise(&request, &outcomes), Some(Surprise::Aggregate));
+    let settled = plan.settle(request, &outcomes, &service.map(), now, |_| Duration::ZERO);
+    assert_eq!((settled.counts.acknowledged, settled.counts.misplaced), (1, 2));
+    while let Next::Send(request) = plan.next(now) {
+        let outcomes: Vec<_> = request.entries.iter().map(|entry| service.put(entry, Fate::Stored)).collect();
+        plan.settle(request, &outcomes, &service.map(), now, |_| Duration::ZERO);
+    }
+    assert!(plan.into_sent().iter().all(Option::is_some));
+}
+
+fn rules() -> Rules {
+    Rules::new(&BatchOptions::default())
 }
