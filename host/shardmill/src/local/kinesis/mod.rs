@@ -11,6 +11,7 @@
 //! | SubscribeToShard | as GetRecords, and a `ContinuationSequenceNumber` after the end | [`subscribe`] |
 //! | ListShards | paging broken, `ShardFilter` ignored | [`list_shards`] |
 //! | positions `AT_TIMESTAMP` | everything, when no record is younger | [`position`] |
+//! | CreateStream, on-demand | refused | [`on_demand`] |
 //! | calls with `StreamARN` | several refuse it | [`stream_arn`] |
 //! | trimming a shard at once | as AWS, none | [`trim`] |
 //! | PutRecord(s) at once | readers pass records, or everything stands still | [`Backend::records`] |
@@ -22,6 +23,7 @@
 mod cbor;
 mod get_records;
 mod list_shards;
+mod on_demand;
 mod page;
 mod position;
 mod read_limits;
@@ -42,6 +44,7 @@ use ferrokinesis::store::{Store, StoreOptions};
 use tokio::sync::RwLock;
 
 use super::Options;
+use on_demand::OnDemand;
 use read_limits::ReadLimits;
 
 /// The region in the ARNs of local streams.
@@ -113,7 +116,13 @@ async fn answer_json(
     next: Next,
 ) -> Response {
     let json = has_json_body(&head.headers);
+    let mut on_demand = None;
     match operation.as_deref() {
+        Some("CreateStream") if json => {
+            if let Some(OnDemand { name, request }) = on_demand::rewrite(&body) {
+                (on_demand, body) = (Some(name), request.into());
+            }
+        }
         Some("GetRecords") if json => {
             if let Some(response) = get_records::answer(&backend, &body).await {
                 return response;
@@ -156,7 +165,13 @@ async fn answer_json(
             let _no_write_under_way = backend.records.read().await;
             next.run(request).await
         }
-        _ => next.run(request).await,
+        _ => {
+            let response = next.run(request).await;
+            if let Some(name) = on_demand.filter(|_| response.status().is_success()) {
+                on_demand::mark(&backend, &name).await;
+            }
+            response
+        }
     }
 }
 
