@@ -216,7 +216,8 @@ fn advice(passing: bool) -> &'static str {
 // === impl Call ===
 
 impl Call {
-    pub(crate) fn stream(operation: &'static str, stream: &str) -> Self {
+    /// About a stream, by the name or ARN by which it is asked for.
+    pub fn stream(operation: &'static str, stream: &str) -> Self {
         Self { operation, stream: stream.into(), shard: None }
     }
 
@@ -323,8 +324,8 @@ impl Error {
         }
     }
 
-    /// Sorts an SDK error. `region` is the client's.
-    pub(crate) fn sort<E>(call: Call, region: Option<String>, error: &SdkError<E, HttpResponse>) -> Self
+    /// Sorts an SDK error of a call. `region` is the client's.
+    pub fn sort<E>(call: Call, region: Option<String>, error: &SdkError<E, HttpResponse>) -> Self
     where
         E: StdError + ProvideErrorMetadata + 'static,
     {

@@ -12,6 +12,7 @@ use crate::host::Class;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     Running = 1,
+    Usage = 2,
     Unavailable = 69,
     Stopped = 70,
     NotPermitted = 77,
@@ -48,6 +49,11 @@ impl Failure {
             Class::Stopped => Self::stopped(message),
             Class::Running => Self::running(message),
         }
+    }
+
+    /// The command line asks for what cannot be.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::plain(Status::Usage, message, None)
     }
 
     /// Something failed while it ran.

@@ -1,5 +1,6 @@
 //! The command line: what a user types and what comes back.
 
+mod access;
 mod check;
 mod dead_letters;
 mod exit;
@@ -9,6 +10,9 @@ pub(crate) mod output;
 mod remote;
 mod run;
 mod signals;
+mod stream;
+mod tail;
+mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,6 +32,8 @@ Examples:
   shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
   shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
+  shardmill tail orders                       what comes into a stream?
+  shardmill stream describe orders            a stream's shards; create, split, merge and scale likewise
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
@@ -71,6 +77,12 @@ enum Command {
     /// Look at records that were given up, and send them again.
     #[command(subcommand)]
     DeadLetters(dead_letters::Command),
+    /// Show the records of a stream: what is in it, and what comes.
+    #[command(after_help = tail::EXAMPLES)]
+    Tail(tail::Arguments),
+    /// Make streams, look at them, and change their shards.
+    #[command(subcommand)]
+    Stream(stream::Command),
     /// Look at plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -119,6 +131,8 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Demo(arguments) => crate::demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,
             Command::DeadLetters(command) => dead_letters::run(&command).await,
+            Command::Tail(arguments) => tail::tail(&arguments).await,
+            Command::Stream(command) => stream::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
         }
     });

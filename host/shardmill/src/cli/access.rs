@@ -1,0 +1,125 @@
+//! How a command that is about one stream reaches AWS.
+
+use aws_sdk_kinesis::Client;
+use clap::Args;
+use shardmill_record::StreamArn;
+use shardmill_stream::Kinesis;
+use tokio_util::sync::CancellationToken;
+
+use super::Failure;
+use crate::aws::{self, Clients};
+use crate::config::{self, Log, LogFormat};
+use crate::telemetry;
+
+/// What is not named here comes from the environment variables and profiles of every AWS SDK.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "AWS")]
+pub(super) struct Arguments {
+    /// The region, in place of AWS_REGION and the profile's.
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
+    /// A profile of the shared configuration files, in place of AWS_PROFILE.
+    #[arg(long, value_name = "NAME")]
+    profile: Option<String>,
+    /// Where Kinesis is, in place of AWS' own endpoint.
+    #[arg(long, value_name = "URL", value_parser = url)]
+    endpoint_url: Option<String>,
+}
+
+/// One stream, and the clients for it.
+#[derive(Debug, Clone)]
+pub(super) struct Access {
+    /// Its name or ARN, as it was given.
+    pub(super) stream: String,
+    /// For reading and describing it.
+    pub(super) kinesis: Kinesis,
+    /// For what is done to it.
+    pub(super) client: Client,
+    /// Somebody wants an end.
+    pub(super) stop: CancellationToken,
+}
+
+// === impl Arguments ===
+
+impl Arguments {
+    /// For this stream, by its name or ARN. From now on signals and the log are looked after.
+    pub(super) async fn open(&self, stream: &str) -> Result<Access, Failure> {
+        telemetry::init(&Log { format: LogFormat::Human, filter: "warn".to_owned() })?;
+        let stop = super::stop_at_signal()?;
+        let aws = config::Aws {
+            region: self.region.clone(),
+            profile: self.profile.clone(),
+            kinesis_endpoint: self.endpoint_url.clone(),
+            dynamodb_endpoint: None,
+        };
+        let sdk = aws::load(&aws).await;
+        if sdk.region().is_none() && StreamArn::parse(stream).is_err() {
+            return Err(Failure::configuration("no AWS region is set")
+                .help("name it with --region, AWS_REGION or a profile, or name the stream by its ARN"));
+        }
+        let clients = Clients::new(&sdk, &aws).for_streams([stream], &sdk, &aws);
+        let client = clients.kinesis_of(stream).clone();
+        Ok(Access { stream: stream.to_owned(), kinesis: Kinesis::new(client.clone()), client, stop })
+    }
+}
+
+// === impl Access ===
+
+impl Access {
+    /// The output of a future, or `None` when somebody wants an end first.
+    pub(super) async fn unless_stopped<T>(&self, future: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => None,
+            output = future => Some(output),
+        }
+    }
+}
+
+/// A stream's name or ARN.
+pub(super) fn stream(text: &str) -> Result<String, String> {
+    if StreamArn::is_meant(text) {
+        return StreamArn::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string());
+    }
+    name(text)
+}
+
+/// A stream's name.
+pub(super) fn name(text: &str) -> Result<String, String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
+    if (1..=128).contains(&text.len()) && text.bytes().all(allowed) {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a stream is expected: 1 to 128 letters, digits, `_`, `.` or `-`".to_owned())
+}
+
+fn url(text: &str) -> Result<String, String> {
+    let uri: Option<hyper::Uri> = text.parse().ok();
+    let is_url = |uri: &hyper::Uri| matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some();
+    match uri {
+        Some(uri) if is_url(&uri) => Ok(text.to_owned()),
+        _other => Err("a URL is expected, such as http://127.0.0.1:4567".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_a_name_or_an_arn_and_an_endpoint_a_url() {
+        let arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders";
+        for text in ["orders", "a.b_c-1", arn] {
+            assert_eq!(stream(text).as_deref(), Ok(text));
+        }
+        assert!(name(arn).is_err());
+        let long = "x".repeat(129);
+        for text in ["", "a b", "a/b", &long, "arn:aws:kinesis:eu-west-1:123456789012:stream/"] {
+            assert!(stream(text).is_err(), "{text}");
+        }
+        assert!(url("http://127.0.0.1:4567").is_ok() && url("https://kinesis.eu-west-1.amazonaws.com").is_ok());
+        for text in ["", "127.0.0.1:4567", "localhost", "ftp://a", "http://", "/x"] {
+            assert!(url(text).is_err(), "{text}");
+        }
+    }
+}

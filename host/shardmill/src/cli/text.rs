@@ -1,0 +1,91 @@
+//! Texts of others, as a terminal can be trusted with them.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// A text in one line, without what a terminal would take for a command or what would show it in another order.
+pub(crate) fn line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    push_line(&mut line, text);
+    line
+}
+
+/// The same, at the end of another text.
+pub(crate) fn push_line(out: &mut String, text: &str) {
+    for character in text.chars() {
+        match character {
+            '\n' | '\r' | '\t' => out.extend(character.escape_default()),
+            _ if is_hazardous(character) => out.extend(character.escape_unicode()),
+            _ => out.push(character),
+        }
+    }
+}
+
+/// A JSON value in one line. What is hazardous stands escaped in its texts, so that it is the same value for who reads
+/// the JSON.
+pub(crate) fn json(value: &serde_json::Value) -> String {
+    let plain = value.to_string();
+    if !plain.chars().any(is_hazardous) {
+        return plain;
+    }
+    let mut escaped = String::with_capacity(plain.len() + 16);
+    for character in plain.chars() {
+        if is_hazardous(character) {
+            for unit in character.encode_utf16(&mut [0; 2]) {
+                // A text takes all that is written to it.
+                let _ = write!(escaped, "\\u{unit:04x}");
+            }
+        } else {
+            escaped.push(character);
+        }
+    }
+    escaped
+}
+
+/// A time in milliseconds since 1970 as people read it.
+pub(crate) fn time(milliseconds: u64) -> String {
+    /// After this the calendar of the library ends, in the year 9999.
+    const LAST: u64 = 253_402_300_799_999;
+    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST))).to_string()
+}
+
+/// Control characters, which a terminal obeys; those that turn the direction of writing, with which a text shows something
+/// else than it is; and the separators that some programs take for the end of a line.
+fn is_hazardous(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_and_not_sent() {
+        assert_eq!(line("a\u{1b}[2Jb\r\nc\t\u{7f} é"), "a\\u{1b}[2Jb\\r\\nc\\t\\u{7f} é");
+        // The introducer of one byte that has two in UTF-8, and a text that is turned round.
+        assert_eq!(line("\u{9b}2J \u{202e}gnp.exe"), "\\u{9b}2J \\u{202e}gnp.exe");
+        assert_eq!(json(&json!({ "a": "\u{9b}\u{202e}\u{7f}é" })), r#"{"a":"\u009b\u202e\u007fé"}"#);
+    }
+
+    #[test]
+    fn any_time_can_be_shown() {
+        assert_eq!(time(1_790_000_000_123), "2026-09-21T14:13:20.123Z");
+        assert!(time(u64::MAX).starts_with("9999-12-31"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_hazardous_is_left_and_json_stays_what_it_is(text in any::<String>()) {
+            prop_assert!(!line(&text).chars().any(is_hazardous));
+            let value = json!({ "text": text, "in": [text] });
+            let shown = json(&value);
+            prop_assert!(!shown.chars().any(is_hazardous), "{shown}");
+            prop_assert_eq!(serde_json::from_str::<Value>(&shown).unwrap(), value);
+        }
+    }
+}
