@@ -1,0 +1,6 @@
+//! Commands about streams from a user's side: `shardmill tail` and `stream`, on the local backend, and where that
+//! knows less than Kinesis does, on an independent emulator.
+
+mod cli;
+mod stream;
+mod tail;
