@@ -242,6 +242,7 @@ async fn mistakes_are_told_with_their_exit_statuses() {
 async fn help_has_examples() {
     for (command_line, said) in [
         (&["tail", "--help"][..], "shardmill tail orders --json | jq -r .data"),
+        (&["put", "--help"], "--key-field"),
         (&["stream", "--help"], "Split a shard in two"),
         (&["stream", "create", "--help"], "--on-demand --retention 7days"),
         (&["stream", "describe", "--help"], "select(.open)"),

@@ -35,6 +35,8 @@ pub(super) struct Access {
     pub(super) kinesis: Kinesis,
     /// For what is done to it.
     pub(super) client: Client,
+    /// For PutRecords: without retries of its own.
+    pub(super) producer: Client,
     /// Somebody wants an end.
     pub(super) stop: CancellationToken,
 }
@@ -59,7 +61,13 @@ impl Arguments {
         }
         let clients = Clients::new(&sdk, &aws).for_streams([stream], &sdk, &aws);
         let client = clients.kinesis_of(stream).clone();
-        Ok(Access { stream: stream.to_owned(), kinesis: Kinesis::new(client.clone()), client, stop })
+        Ok(Access {
+            stream: stream.to_owned(),
+            kinesis: Kinesis::new(client.clone()),
+            client,
+            producer: clients.producer_of(stream).clone(),
+            stop,
+        })
     }
 }
 

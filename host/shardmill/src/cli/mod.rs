@@ -7,6 +7,7 @@ mod exit;
 mod inspect;
 mod local;
 pub(crate) mod output;
+mod put;
 mod remote;
 mod run;
 mod signals;
@@ -33,6 +34,7 @@ Examples:
   shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
   shardmill tail orders                       what comes into a stream?
+  shardmill put orders events.jsonl --key-field /user    records into a stream
   shardmill stream describe orders            a stream's shards; create, split, merge and scale likewise
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
@@ -80,6 +82,9 @@ enum Command {
     /// Show the records of a stream: what is in it, and what comes.
     #[command(after_help = tail::EXAMPLES)]
     Tail(tail::Arguments),
+    /// Put records into a stream: lines, JSON lines or CSV, from files or standard input.
+    #[command(after_help = put::EXAMPLES)]
+    Put(put::Arguments),
     /// Make streams, look at them, and change their shards.
     #[command(subcommand)]
     Stream(stream::Command),
@@ -132,6 +137,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Local(arguments) => local::run(&arguments).await,
             Command::DeadLetters(command) => dead_letters::run(&command).await,
             Command::Tail(arguments) => tail::tail(&arguments).await,
+            Command::Put(arguments) => put::put(&arguments).await,
             Command::Stream(command) => stream::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
         }
