@@ -274,9 +274,8 @@ mod tests {
         let ordered: Vec<&str> = description.shards.iter().map(|shard| shard.id.as_str()).collect();
         assert_eq!(ordered, ["a", "b", "d", "c", "e"]);
         // However wide the terminal is that this is tested in.
-        let lines = |closed_as_well: bool| {
-            description.table(closed_as_well).set_width(300).lines().map(String::from).collect::<Vec<String>>()
-        };
+        let lines =
+            |closed_as_well: bool| description.table(closed_as_well).set_width(300).lines().collect::<Vec<String>>();
         let rows: Vec<String> = lines(true).into_iter().skip(3).map(|row| row.replace(' ', "")).collect();
         assert!(rows[0].starts_with("│a┆closed┆50.00%┆0to170141183460469231731687303715884105727┆┆e│"), "{rows:?}");
         assert!(rows[1].contains("┆expired┆dandc│"), "{rows:?}");
