@@ -77,7 +77,7 @@ impl Input {
     pub(super) fn bytes(&self) -> Option<u64> {
         let size = |(_, file): &(String, Option<File>)| {
             let metadata = file.as_ref()?.metadata().ok()?;
-            metadata.is_file().then(|| metadata.len())
+            metadata.is_file().then_some(metadata.len())
         };
         self.files.iter().map(size).sum()
     }
