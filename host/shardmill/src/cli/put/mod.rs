@@ -79,7 +79,7 @@ pub(super) struct Arguments {
     /// The first row of CSV is a record as well. Payloads are rows then, as they are.
     #[arg(long)]
     no_header: bool,
-    /// What separates the columns of CSV; `\\t` for a tab.
+    /// What separates the columns of CSV; \t for a tab.
     #[arg(long, value_name = "CHARACTER", default_value = ",", value_parser = delimiter)]
     delimiter: u8,
     /// Send so many records a second at most.

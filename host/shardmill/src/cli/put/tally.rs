@@ -165,7 +165,7 @@ impl Tally {
         }
         match self.may_be_repeated {
             0 => {}
-            repeated => sentence += &format!("; {repeated} may be there twice, because answers were lost"),
+            repeated => sentence += &format!("; {repeated} may be there more than once, because answers were lost"),
         }
         sentence + "."
     }
