@@ -70,17 +70,13 @@ pub fn decode(payload: &[u8]) -> Result<Aggregate, NotAnAggregate> {
         return Err(NotAnAggregate::Malformed("it is larger than 4 GiB"));
     }
     let mut aggregate = Aggregate { partition_keys: Vec::new(), explicit_hash_keys: Vec::new(), records: Vec::new() };
-    let mut reader = Reader { payload, position: MAGIC.len(), end };
-    while let Some(field) = reader.field()? {
-        match (field.tag, field.value) {
-            (tag::PARTITION_KEY, Value::Bytes(span)) => {
-                text(payload, span).ok_or(NotAnAggregate::Malformed("a partition key is not UTF-8"))?;
-                aggregate.partition_keys.push(span);
-            }
-            (tag::EXPLICIT_HASH_KEY, Value::Bytes(span)) => aggregate.explicit_hash_keys.push(span),
-            (tag::RECORD, Value::Bytes(span)) => aggregate.records.push(Entry::read(payload, span)?),
-            _unknown => {}
-        }
+    let mut position = MAGIC.len();
+    loop {
+        position = aggregate.read_usual(payload, position, end)?;
+        let mut reader = Reader { payload, position, end };
+        let Some(field) = reader.field()? else { break };
+        position = reader.position;
+        aggregate.read_field(payload, &field)?;
     }
     // Not before the end: the tables may stand after the records that use them.
     let (keys, hash_keys) = (aggregate.partition_keys.len(), aggregate.explicit_hash_keys.len());
@@ -130,6 +126,59 @@ impl Aggregate {
             explicit_hash_key: explicit_hash_key.and_then(|span| text(payload, *span)?.parse().ok()),
             data: entry.data.of(payload),
         })
+    }
+
+    /// Reads fields as all writers that are known write them: a tag of this message, and a length of one or two bytes.
+    /// Where the first one begins that is anything else, right or wrong.
+    #[inline]
+    fn read_usual(&mut self, payload: &[u8], mut position: usize, end: usize) -> Result<usize, NotAnAggregate> {
+        while position + 3 <= end {
+            let (tag, first, second) = (payload[position], payload[position + 1], payload[position + 2]);
+            let (start, length) = match (first < 0x80, second < 0x80) {
+                (true, _) => (position + 2, usize::from(first)),
+                (false, true) => (position + 3, usize::from(first & 0x7F) | usize::from(second) << 7),
+                (false, false) => break,
+            };
+            let next = start + length;
+            if next > end {
+                break;
+            }
+            // The payload is below 4 GiB.
+            let span = Span { start: start as u32, length: length as u32 };
+            match u64::from(tag) {
+                tag::RECORD => {
+                    if self.records.is_empty() {
+                        // Most aggregates hold records of one size. What is reserved is less than twice the payload.
+                        self.records.reserve((end - position) / (length + 2).max(9));
+                    }
+                    self.records.push(Entry::read(payload, span)?);
+                }
+                tag::PARTITION_KEY => self.read_partition_key(payload, span)?,
+                tag::EXPLICIT_HASH_KEY => self.explicit_hash_keys.push(span),
+                _ => break,
+            }
+            position = next;
+        }
+        Ok(position)
+    }
+
+    fn read_field(&mut self, payload: &[u8], field: &Field) -> Result<(), NotAnAggregate> {
+        match (field.tag, &field.value) {
+            (tag::PARTITION_KEY, Value::Bytes(span)) => self.read_partition_key(payload, *span)?,
+            (tag::EXPLICIT_HASH_KEY, Value::Bytes(span)) => self.explicit_hash_keys.push(*span),
+            (tag::RECORD, Value::Bytes(span)) => self.records.push(Entry::read(payload, *span)?),
+            _unknown => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read_partition_key(&mut self, payload: &[u8], span: Span) -> Result<(), NotAnAggregate> {
+        if !span.of(payload).is_ascii() && text(payload, span).is_none() {
+            return Err(NotAnAggregate::Malformed("a partition key is not UTF-8"));
+        }
+        self.partition_keys.push(span);
+        Ok(())
     }
 
     /// All user records in order; see [`record`](Self::record).
