@@ -31,8 +31,7 @@ struct Figures {
 }
 
 pub(super) async fn run(options: &Options) -> Section {
-    // The service takes long for plain puts: half of the records is enough.
-    let (runs, count) = (options.runs(), options.records() / 2);
+    let (runs, count) = (options.runs(), options.records());
     let records = records(count, PAYLOAD);
     let [mut bare, mut key, mut none] = std::array::from_fn(|_| Figures::default());
     for run in 1..=runs {
