@@ -12,11 +12,16 @@ pub(crate) fn line(text: &str) -> String {
 
 /// The same, at the end of another text.
 pub(crate) fn push_line(out: &mut String, text: &str) {
+    push_escaped(out, text, |_| false);
+}
+
+/// The same, but for characters that are wanted as they are.
+pub(crate) fn push_escaped(out: &mut String, text: &str, is_kept: impl Fn(char) -> bool) {
     for character in text.chars() {
-        match character {
-            '\n' | '\r' | '\t' => out.extend(character.escape_default()),
-            _ if is_hazardous(character) => out.extend(character.escape_unicode()),
-            _ => out.push(character),
+        if is_hazardous(character) && !is_kept(character) {
+            out.extend(character.escape_default());
+        } else {
+            out.push(character);
         }
     }
 }
@@ -49,12 +54,22 @@ pub(crate) fn time(milliseconds: u64) -> String {
     humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST))).to_string()
 }
 
-/// Control characters, which a terminal obeys; those that turn the direction of writing, with which a text shows something
-/// else than it is; and the separators that some programs take for the end of a line.
-fn is_hazardous(character: char) -> bool {
+/// Whether a terminal would obey a character, show it as nothing, or show others in another order because of it: control
+/// characters, line and paragraph separators, and those that turn the direction of texts, join, hide or tag.
+pub(crate) fn is_hazardous(character: char) -> bool {
     character.is_control()
-        || matches!(character,
-            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{61c}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 #[cfg(test)]

@@ -2,44 +2,12 @@
 
 use std::fmt::Write as _;
 
+use crate::cli::text::push_escaped;
+pub(super) use crate::cli::text::{json, line};
+
 /// How much of a payload is shown that is no text, in bytes.
 const SHOWN_BYTES: usize = 1 << 10;
 const BYTES_OF_A_LINE: usize = 16;
-
-/// Whether a terminal would obey a character, or show it as nothing: control characters, line and paragraph separators,
-/// and those that turn the direction of texts, join, hide or tag.
-fn is_unseen(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{ad}'
-                | '\u{61c}'
-                | '\u{180e}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{feff}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0000}'..='\u{e007f}'
-        )
-}
-
-fn seen(text: &str, is_kept: impl Fn(char) -> bool) -> String {
-    let mut seen = String::with_capacity(text.len());
-    for character in text.chars() {
-        if is_unseen(character) && !is_kept(character) {
-            seen.extend(character.escape_default());
-        } else {
-            seen.push(character);
-        }
-    }
-    seen
-}
-
-/// A text in one line, without what a terminal would take for a command.
-pub(super) fn line(text: &str) -> String {
-    seen(text, |_| false)
-}
 
 /// A text in one line of at most so many characters.
 pub(super) fn short(text: &str, longest: usize) -> String {
@@ -51,29 +19,13 @@ pub(super) fn short(text: &str, longest: usize) -> String {
     short
 }
 
-/// JSON in one line, in which a terminal finds no command either.
-pub(super) fn json(value: &serde_json::Value) -> String {
-    let mut json = String::new();
-    for character in value.to_string().chars() {
-        if is_unseen(character) {
-            // Only texts hold such characters.
-            let mut units = [0; 2];
-            for unit in character.encode_utf16(&mut units) {
-                // A text takes all that is written to it.
-                let _ = write!(json, "\\u{unit:04x}");
-            }
-        } else {
-            json.push(character);
-        }
-    }
-    json
-}
-
 /// The text that a payload is, if it is one, line by line.
 pub(super) fn as_text(payload: &[u8]) -> Option<String> {
     let is_text = |text: &&str| !text.chars().any(|character| character.is_control() && !"\n\r\t".contains(character));
     let text = std::str::from_utf8(payload).ok().filter(is_text)?;
-    Some(seen(text, |character| "\n\t".contains(character)))
+    let mut lines = String::with_capacity(text.len());
+    push_escaped(&mut lines, text, |character| "\n\t".contains(character));
+    Some(lines)
 }
 
 /// Bytes in hexadecimal and in ASCII, as far as they are shown.
@@ -116,7 +68,7 @@ mod tests {
     fn json_means_the_same_and_holds_nothing_that_a_terminal_would_obey() {
         let value = serde_json::json!({ "a\u{9b}2J": "b\u{202e}\u{1b}\u{e0001}\\\n", "c": [1, "é"] });
         let text = json(&value);
-        assert!(!text.chars().any(is_unseen), "{text:?}");
+        assert!(!text.chars().any(crate::cli::text::is_hazardous), "{text:?}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
