@@ -19,4 +19,15 @@ pub enum InvalidRecord {
         /// How large a record may be, in bytes.
         allowed: usize,
     },
+    /// Where records are put together in aggregates, readers take everything apart that looks like one: data that do are
+    /// put into an aggregate of their own, which is larger.
+    #[error(
+        "its data begin like an aggregate, and have {bytes} bytes in an aggregate of their own; {allowed} are allowed"
+    )]
+    AggregateTooLarge {
+        /// How large the aggregate with its partition key is, in bytes.
+        bytes: usize,
+        /// How large a record may be, in bytes.
+        allowed: usize,
+    },
 }

@@ -32,8 +32,8 @@
 //! against its being stored twice. Such records are counted, and [`Receipt::may_be_repeated`] names them.
 //!
 //! The rooms: `shard_map` says to which shard a hash key goes, `plan` what to send next and what an answer means for it,
-//! both pure; `call` puts, `answer` sorts what the service says, `listing` asks for the shards, `trouble` tells the log;
-//! `producer` and `batch` drive them.
+//! both pure; `call` puts, `answer` sorts what the service says, `listing` asks for the shards, and `mapping` when, `trouble`
+//! tells the log; `producer` and `batch` drive them.
 
 mod answer;
 mod backoff;
@@ -42,6 +42,7 @@ mod call;
 mod error;
 mod limits;
 mod listing;
+mod mapping;
 mod metrics;
 mod options;
 mod permit;
@@ -51,10 +52,10 @@ mod result;
 mod shard_map;
 mod trouble;
 
-pub use batch::{BatchOptions, BatchSender, Error, Sent};
+pub use batch::{BatchSender, Error, Sent};
 pub use error::{InvalidRecord, Stopped};
 pub use metrics::Metrics;
-pub use options::{InvalidOption, Options, Ordering};
+pub use options::{BatchOptions, InvalidOption, Options, Ordering};
 pub use permit::Permit;
 pub use producer::{Backlog, Left, Offered, Overflow, Pending, Producer, PutSink, Queue, SinkError};
 pub use result::{Failed, MessageId, PutError, Reason, Receipt, Refusal};

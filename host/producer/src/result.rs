@@ -31,7 +31,9 @@ pub struct Receipt {
     pub attempts: u32,
     /// From when it was accepted until it was acknowledged.
     pub latency: Duration,
-    /// Whether an answer was lost and the record was sent again, so that a reader may meet it twice.
+    /// Whether an answer was lost and the record was sent again, so that a reader may meet it more than once. It is said of
+    /// the record, and not of copies: how many there are nobody knows, and each further answer that was lost may have left
+    /// one.
     pub may_be_repeated: bool,
 }
 
@@ -158,7 +160,7 @@ impl fmt::Display for Last<'_> {
 // === impl Refusal ===
 
 impl Refusal {
-    fn of(failure: &Failure) -> Arc<Self> {
+    pub(crate) fn of(failure: &Failure) -> Arc<Self> {
         let advice = failure.advice().unwrap_or_default();
         Arc::new(Self { code: failure.code.clone(), message: failure.reason.clone(), advice })
     }

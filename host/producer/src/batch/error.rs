@@ -88,6 +88,9 @@ mod tests {
         };
         for code in [
             "AccessDeniedException",
+            "NotAuthorized",
+            "UnauthorizedOperation",
+            "IncompleteSignatureException",
             "InvalidClientTokenId",
             "SignatureDoesNotMatch",
             "KMSOptInRequired",

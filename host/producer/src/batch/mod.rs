@@ -1,16 +1,15 @@
 //! Sends one batch of records after another, and comes back when the service has all of a batch: what processors'
 //! outputs need, whose checkpoint waits for them.
 //!
-//! `plan` says what to send next and what an answer means for it, and is pure; `shard_cache` keeps the stream's map for
-//! all who send; `sender` drives them.
+//! Each batch has a [`Plan`](crate::plan::Plan) of its own, because each has a permit of its own; what batches have in common
+//! is the shard map, the rates of shards and the back-off. `sending` is one batch on its way, and pure; `sender` drives it.
 
 mod error;
-mod options;
-mod plan;
 mod sender;
-mod shard_cache;
+mod sending;
+#[cfg(test)]
+mod tests;
 
 pub use error::Error;
-pub use options::BatchOptions;
-pub use plan::Sent;
 pub use sender::BatchSender;
+pub use sending::Sent;

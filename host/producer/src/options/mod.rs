@@ -1,5 +1,6 @@
 //! How a producer sends. In code and in TOML the same, with the same bounds.
 
+mod batch;
 mod units;
 
 use std::fmt;
@@ -7,10 +8,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+pub use batch::BatchOptions;
+
 use crate::limits::{HIGHEST_RECORD_BYTES, HIGHEST_REQUEST_BYTES, MAX_ENTRIES, MAX_RECORD_BYTES, MAX_REQUEST_BYTES};
 
 /// The largest aggregate: readers of every stream take 1 MiB, of which its partition key has one byte.
 const HIGHEST_AGGREGATE_BYTES: usize = MAX_RECORD_BYTES - 1;
+/// Ten thousand times what a shard takes, which counts as no limit.
+pub(crate) const HIGHEST_RATE_PERCENT: u32 = 1_000_000;
 
 /// What order records keep within one [`send`](crate::BatchSender::send), or among the records that were put into one
 /// [`Producer`](crate::Producer) one after another.
@@ -34,7 +39,7 @@ pub struct Options {
     /// What order records keep. Default: `key`.
     pub ordering: Ordering,
     /// Whether records for one shard are put together in KPL aggregates. Readers must take them apart: the KCL and this
-    /// project do. A record alone is sent as it is. Default: true.
+    /// project do. A record alone is sent as it is, unless its data look like an aggregate themselves. Default: true.
     pub aggregate: bool,
     /// How large an aggregate may be, in bytes: 64 to 1,048,575. A record that is larger goes alone. Default: 51,200.
     #[serde(with = "units::size")]
@@ -57,7 +62,7 @@ pub struct Options {
     #[serde(with = "units::time")]
     pub record_ttl: Duration,
     /// How much of what a shard takes (1,000 Kinesis records and 1 MiB a second) this producer sends to it, in percent: 1 to
-    /// 1,000,000. Throttles lower it for a while. More than 100 uses what others leave. Default: 150.
+    /// 1,000,000, which is no limit. Throttles lower it for a while. More than 100 uses what others leave. Default: 150.
     pub rate_limit_percent: u32,
     /// Whether a record that is throttled has failed, in place of being sent again. Default: false.
     pub fail_if_throttled: bool,
@@ -164,7 +169,7 @@ impl Options {
             ("record-max-bytes", Size(&mut self.record_max_bytes, MAX_RECORD_BYTES, HIGHEST_RECORD_BYTES)),
             ("record-ttl", Time(&mut self.record_ttl, 100 * millisecond, 7 * 24 * 60 * minute)),
             ("buffer-time", Time(&mut self.buffer_time, Duration::ZERO, longest_buffering)),
-            ("rate-limit-percent", Percent(&mut self.rate_limit_percent, 1, 1_000_000)),
+            ("rate-limit-percent", Percent(&mut self.rate_limit_percent, 1, HIGHEST_RATE_PERCENT)),
             ("request-timeout", Time(&mut self.request_timeout, 100 * millisecond, 10 * minute)),
             ("max-requests", Count(&mut self.max_requests, 1, 256)),
             ("pending-max-records", Count(&mut self.pending_max_records, 1, 100_000_000)),

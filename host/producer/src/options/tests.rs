@@ -95,3 +95,44 @@ fn options_out_of_bounds_are_named_and_taken_at_the_nearest_one() {
     assert_eq!(parse("request-max-records = 501").unwrap().within_bounds().request_max_records, 500);
     assert_eq!(Options::default().within_bounds(), Options::default());
 }
+
+#[test]
+fn batches_have_the_same_options_with_the_same_bounds() {
+    let all = toml::Table::try_from(Options::default()).unwrap();
+    let of_batches = toml::Table::try_from(BatchOptions::default()).unwrap();
+    for (key, value) in &of_batches {
+        let differs = ["max-requests", "rate-limit-percent"].contains(&key.as_str());
+        assert_eq!(all.get(key) == Some(value), !differs, "{key}");
+    }
+    let missing: Vec<_> = all.keys().filter(|key| !of_batches.contains_key(*key)).map(String::as_str).collect();
+    for key in ["buffer-time", "record-ttl", "fail-if-throttled", "pending-max-records", "pending-max-bytes"] {
+        assert!(missing.contains(&key), "{key} in {missing:?}");
+    }
+    let parse = |text: &str| toml::from_str::<BatchOptions>(text);
+    assert_eq!(parse("").unwrap(), BatchOptions::default());
+    let everything = r#"
+        ordering = "none"
+        aggregate = false
+        aggregate-max-bytes = "100 KiB"
+        request-max-records = 100
+        request-max-bytes = "1 MiB"
+        record-max-bytes = "10 MiB"
+        rate-limit-percent = 80
+        request-timeout = "3s"
+        max-requests = 8
+        backoff-min = "10ms"
+        backoff-max = "1s"
+    "#;
+    let options = parse(everything).unwrap();
+    assert_eq!(options, BatchOptions::from(toml::from_str::<Options>(everything).unwrap()));
+    assert_eq!(BatchOptions::from(options.options()), options, "there and back");
+    assert_eq!(options.check(), Ok(()));
+    assert!(parse("buffer-time = \"1s\"").unwrap_err().to_string().contains("unknown field `buffer-time`"));
+    for (text, words) in [
+        ("request-max-records = 501", "`request-max-records` is 501; 1 to 500 is allowed"),
+        ("backoff-min = \"10s\"", "`backoff-max` is 5s; 10s to 10m is allowed"),
+        ("rate-limit-percent = 1000001", "`rate-limit-percent` is 1000001; 1 to 1000000 is allowed"),
+    ] {
+        assert_eq!(parse(text).unwrap().check().unwrap_err().to_string(), words);
+    }
+}

@@ -5,10 +5,9 @@ use tokio::time::Instant;
 
 use super::Rules;
 use super::item::Item;
-use super::rate::Rate;
+use super::rate::SharedRate;
 use crate::Ordering;
 use crate::limits::size;
-use crate::shard_map::OpenShard;
 
 /// About what an aggregate adds to a record's key and payload.
 const OVERHEAD: usize = 8;
@@ -18,8 +17,8 @@ const OVERHEAD: usize = 8;
 pub(super) struct Lane<T> {
     /// No other lane has it, nor had it under an earlier map.
     pub(super) number: u64,
-    /// `None` for records whose hash key is in no shard's range that is known.
-    pub(super) shard: Option<OpenShard>,
+    /// Its shard's; `None` for records whose hash key is in no shard's range that is known.
+    pub(super) range: Option<HashKeyRange>,
     pub(super) waiting: VecDeque<Item<T>>,
     /// About what they take in an aggregate.
     bytes: usize,
@@ -30,7 +29,7 @@ pub(super) struct Lane<T> {
     /// When the first of them was sent.
     pub(super) failing_since: Option<Instant>,
     pub(super) not_before: Option<Instant>,
-    pub(super) rate: Option<Rate>,
+    pub(super) rate: Option<SharedRate>,
 }
 
 fn weight<T>(item: &Item<T>) -> usize {
@@ -40,11 +39,10 @@ fn weight<T>(item: &Item<T>) -> usize {
 // === impl Lane ===
 
 impl<T> Lane<T> {
-    pub(super) fn new(number: u64, shard: Option<OpenShard>, rules: &Rules, now: Instant) -> Self {
-        let rate = shard.is_some().then(|| Rate::new(rules.rate, now));
+    pub(super) fn new(number: u64, range: Option<HashKeyRange>, rate: Option<SharedRate>) -> Self {
         Self {
             number,
-            shard,
+            range,
             waiting: VecDeque::new(),
             bytes: 0,
             in_flight: 0,
@@ -53,10 +51,6 @@ impl<T> Lane<T> {
             not_before: None,
             rate,
         }
-    }
-
-    pub(super) fn range(&self) -> Option<HashKeyRange> {
-        self.shard.as_ref().map(|shard| shard.range)
     }
 
     /// Takes a record in at its place: at the end if it is new, near the front if it comes back.
@@ -89,7 +83,7 @@ impl<T> Lane<T> {
         if rules.ordering == Ordering::Key && self.in_flight > 0 {
             return None;
         }
-        let rate = self.rate.as_ref().map(Rate::ready_at);
+        let rate = self.rate.as_ref().map(SharedRate::ready_at);
         [self.not_before, rate].into_iter().flatten().max().or(Some(first.accepted))
     }
 

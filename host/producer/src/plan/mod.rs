@@ -1,4 +1,5 @@
-//! What a producer sends next and when, and what an answer means for it. Pure: time, answers and delays are handed in.
+//! What is sent next and when, and what an answer means for it, of a producer that lives long and of one batch alike. Pure:
+//! time, answers and delays are handed in; what plans of one stream may have in common is the rates of its shards.
 //!
 //! `lane` holds what waits for a shard, `rate` how fast it is written to, `kinesis_record` what is put together;
 //! `settle` takes answers in and `reshard` new shard maps.
@@ -10,23 +11,27 @@ mod rate;
 mod reshard;
 mod settle;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_record::HashKeyRange;
+use shardmill_record::{HashKeyRange, UserRecord};
 use tokio::time::Instant;
 
 pub(crate) use item::{Item, Resolved};
 pub(crate) use kinesis_record::KinesisRecord;
+use kinesis_record::{Packing, check_packed};
 use lane::Lane;
+pub(crate) use rate::Rates;
 use settle::Undecided;
 
 use crate::limits::validate;
 use crate::metrics::Counts;
+use crate::options::HIGHEST_RATE_PERCENT;
 use crate::shard_map::ShardMap;
-use crate::{Options, Ordering, Reason};
+use crate::{InvalidRecord, Options, Ordering, Reason};
 
 /// By what a request is known.
 pub(crate) type RequestId = u64;
@@ -70,9 +75,10 @@ pub(crate) struct Rules {
     record_max_bytes: usize,
     max_requests: usize,
     buffer_time: Duration,
-    ttl: Duration,
-    /// In parts of what a shard takes.
-    rate: f64,
+    /// `None` for ever.
+    ttl: Option<Duration>,
+    /// In parts of what a shard takes; `None` for no limit.
+    rate: Option<f64>,
     fail_if_throttled: bool,
 }
 
@@ -88,13 +94,14 @@ pub(crate) struct Plan<T> {
     rules: Rules,
     /// How large the stream's records may be.
     record_max_bytes: usize,
+    rates: Rates,
     /// Empty before the first listing.
-    map: ShardMap,
+    map: Arc<ShardMap>,
     map_wanted: Option<MapWanted>,
     /// One for each shard of the map by its index, then the one of the unknown.
     lanes: Vec<Lane<T>>,
-    /// By their numbers.
-    indexes: HashMap<u64, usize>,
+    /// Their numbers, sorted, and where each is.
+    indexes: Vec<(u64, usize)>,
     next_lane: u64,
     /// Lanes that are gone, with something on its way.
     leaving: Vec<Leaving>,
@@ -135,7 +142,7 @@ struct Sent<T> {
 // === impl Rules ===
 
 impl Rules {
-    /// Of options that are within their bounds.
+    /// For a producer. Of options that are within their bounds.
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             ordering: options.ordering,
@@ -145,25 +152,42 @@ impl Rules {
             record_max_bytes: options.record_max_bytes,
             max_requests: options.max_requests,
             buffer_time: options.buffer_time,
-            ttl: options.record_ttl,
-            rate: f64::from(options.rate_limit_percent) / 100.0,
+            ttl: Some(options.record_ttl),
+            rate: (options.rate_limit_percent < HIGHEST_RATE_PERCENT)
+                .then(|| f64::from(options.rate_limit_percent) / 100.0),
             fail_if_throttled: options.fail_if_throttled,
         }
+    }
+
+    /// For batches: nothing waits for more records, and nothing is given up that may be stored later.
+    pub(crate) fn of_batches(options: &Options) -> Self {
+        Self { buffer_time: Duration::ZERO, ttl: None, fail_if_throttled: false, ..Self::new(options) }
+    }
+
+    /// The rates that plans with these rules have in common.
+    pub(crate) fn rates(&self) -> Rates {
+        Rates::new(self.rate)
     }
 }
 
 // === impl Plan ===
 
 impl<T> Plan<T> {
-    /// Sends nothing before it has a map.
-    pub(crate) fn new(rules: Rules, now: Instant) -> Self {
+    /// Sends nothing before it has a map. Has its shards' rates for itself.
+    pub(crate) fn new(rules: Rules) -> Self {
+        Self::with_rates(rules, rules.rates())
+    }
+
+    /// The same, with rates that other plans have too.
+    pub(crate) fn with_rates(rules: Rules, rates: Rates) -> Self {
         Self {
             rules,
             record_max_bytes: rules.record_max_bytes,
-            map: ShardMap::default(),
+            rates,
+            map: Arc::default(),
             map_wanted: Some(MapWanted::Now),
-            lanes: vec![Lane::new(0, None, &rules, now)],
-            indexes: HashMap::from([(0, 0)]),
+            lanes: vec![Lane::new(0, None, None)],
+            indexes: vec![(0, 0)],
             next_lane: 1,
             leaving: Vec::new(),
             in_flight: HashMap::new(),
@@ -178,10 +202,16 @@ impl<T> Plan<T> {
 
     /// Takes in a record, with an id above those of all before it.
     pub(crate) fn push(&mut self, item: Item<T>) {
-        match validate(&item.record, self.record_max_bytes) {
+        match self.check(&item.record) {
             Ok(()) => self.lay(item),
             Err(invalid) => self.resolved.push(Resolved { item, result: Err(Reason::Invalid(invalid)) }),
         }
+    }
+
+    /// Whether a record is one that the stream can take.
+    fn check(&self, record: &UserRecord) -> Result<(), InvalidRecord> {
+        validate(record, self.record_max_bytes)?;
+        if self.rules.aggregate_max_bytes.is_some() { check_packed(record, self.record_max_bytes) } else { Ok(()) }
     }
 
     /// Nothing with an id below this waits for others any more.
@@ -222,6 +252,12 @@ impl<T> Plan<T> {
 
     pub(crate) fn has_map(&self) -> bool {
         self.map.len() > 0
+    }
+
+    /// Where the lane of this number is, if it is not gone.
+    fn index_of(&self, lane: u64) -> Option<usize> {
+        let place = self.indexes.binary_search_by_key(&lane, |(number, _)| *number).ok()?;
+        Some(self.indexes[place].1)
     }
 
     /// Puts a record into its lane.
@@ -300,10 +336,14 @@ impl<T> Plan<T> {
                 return true;
             }
             let Some(room) = request.room(&self.rules) else { return false };
-            // Of records whose shard is unknown nobody knows whether they belong together.
-            let aggregate = self.rules.aggregate_max_bytes.filter(|_| lane.shard.is_some());
+            let packing = match self.rules.aggregate_max_bytes {
+                None => Packing::AsItIs,
+                // Of records whose shard is unknown nobody knows whether they belong together.
+                Some(_) if lane.range.is_none() => Packing::OneByOne,
+                Some(most) => Packing::Together(most),
+            };
             let records = lane.waiting.iter().map(|item| &item.record);
-            let Some(kinesis_record) = KinesisRecord::of(records, aggregate, room) else { return false };
+            let Some(kinesis_record) = KinesisRecord::of(records, packing, room) else { return false };
             sent.push(self.send(index, &kinesis_record, request, now));
             request.bytes += kinesis_record.bytes();
             request.kinesis_records.push(kinesis_record);
@@ -315,7 +355,7 @@ impl<T> Plan<T> {
         let lane = &mut self.lanes[index];
         let bytes = kinesis_record.bytes();
         lane.in_flight += 1;
-        if let Some(rate) = &mut lane.rate {
+        if let Some(rate) = &lane.rate {
             rate.take(bytes, now);
         }
         let mut items = lane.take(kinesis_record.count);
@@ -334,9 +374,9 @@ impl<T> Plan<T> {
 
     /// When the next thing is to be done, if nothing happens before.
     fn wakes_at(&self) -> Option<Instant> {
-        let expires = |item: &Item<T>| item.accepted + self.rules.ttl;
-        let undecided = self.undecided.iter().filter_map(|undecided| undecided.sent.items.last()).map(expires);
-        let waiting = self.lanes.iter().filter_map(|lane| lane.waiting.front()).map(expires);
+        let expires = |item: &Item<T>| Some(item.accepted + self.rules.ttl?);
+        let undecided = self.undecided.iter().filter_map(|undecided| undecided.sent.items.last()).filter_map(expires);
+        let waiting = self.lanes.iter().filter_map(|lane| lane.waiting.front()).filter_map(expires);
         let sends = self.lanes.iter().filter_map(|lane| {
             let due = lane.due_at(&self.rules, self.flush_below)?;
             Some(self.may_send_at(lane)?.max(due))
@@ -369,7 +409,7 @@ impl Request {
 impl Leaving {
     /// Whether a lane has keys of this one.
     fn holds<T>(&self, lane: &Lane<T>) -> bool {
-        match (self.range, lane.range()) {
+        match (self.range, lane.range) {
             (Some(gone), Some(range)) => gone.start <= range.end && range.start <= gone.end,
             _ => true,
         }

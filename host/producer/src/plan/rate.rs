@@ -1,3 +1,7 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use shardmill_record::ShardId;
 use tokio::time::{Duration, Instant};
 
 use crate::limits::{SHARD_BYTES_PER_SECOND, SHARD_RECORDS_PER_SECOND};
@@ -16,7 +20,7 @@ const LEAST: f64 = 0.1;
 /// comes after it waits. Throttles lower the rate at once, and it comes back slowly, because what a shard takes
 /// depends on what others write to it.
 #[derive(Debug, Clone)]
-pub(super) struct Rate {
+struct Rate {
     /// In parts of what a shard takes.
     highest: f64,
     now: f64,
@@ -26,16 +30,78 @@ pub(super) struct Rate {
     at: Instant,
 }
 
+/// How fast each shard of a stream is written to, by all plans that have this in common. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub(crate) struct Rates {
+    /// In parts of what a shard takes; `None` for no limit.
+    highest: Option<f64>,
+    by_shard: Arc<Mutex<HashMap<ShardId, SharedRate>>>,
+}
+
+/// A shard's rate. Cheap to clone; all clones are one.
+#[derive(Debug, Clone)]
+pub(super) struct SharedRate(Arc<Mutex<Rate>>);
+
+// === impl Rates ===
+
+impl Rates {
+    pub(crate) fn new(highest: Option<f64>) -> Self {
+        Self { highest, by_shard: Arc::default() }
+    }
+
+    /// A shard's rate, if there is to be one.
+    pub(super) fn of(&self, shard: &ShardId, now: Instant) -> Option<SharedRate> {
+        let highest = self.highest?;
+        let mut by_shard = self.by_shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(rate) = by_shard.get(shard) {
+            return Some(rate.clone());
+        }
+        let rate = SharedRate(Arc::new(Mutex::new(Rate::new(highest, now))));
+        by_shard.insert(shard.clone(), rate.clone());
+        Some(rate)
+    }
+
+    /// Forgets shards that are written to no more.
+    pub(super) fn keep(&self, is_open: impl Fn(&ShardId) -> bool) {
+        if self.highest.is_some() {
+            self.by_shard.lock().unwrap_or_else(PoisonError::into_inner).retain(|shard, _| is_open(shard));
+        }
+    }
+}
+
+// === impl SharedRate ===
+
+impl SharedRate {
+    fn rate(&self) -> MutexGuard<'_, Rate> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`Rate::ready_at`]. Another plan may come first.
+    pub(super) fn ready_at(&self) -> Instant {
+        self.rate().ready_at()
+    }
+
+    /// See [`Rate::take`].
+    pub(super) fn take(&self, bytes: usize, now: Instant) {
+        self.rate().take(bytes, now);
+    }
+
+    /// See [`Rate::throttled`].
+    pub(super) fn throttled(&self, now: Instant) {
+        self.rate().throttled(now);
+    }
+}
+
 // === impl Rate ===
 
 impl Rate {
-    pub(super) fn new(highest: f64, at: Instant) -> Self {
+    fn new(highest: f64, at: Instant) -> Self {
         let (records, bytes) = (highest * SHARD_RECORDS_PER_SECOND, highest * SHARD_BYTES_PER_SECOND);
         Self { highest, now: highest, records, bytes, at }
     }
 
     /// When the next Kinesis record may go, if none goes before; perhaps in the past.
-    pub(super) fn ready_at(&self) -> Instant {
+    fn ready_at(&self) -> Instant {
         let records = (1.0 - self.records) / (self.now * SHARD_RECORDS_PER_SECOND);
         // Something has to be there, if only a byte.
         let bytes = (1.0 - self.bytes) / (self.now * SHARD_BYTES_PER_SECOND);
@@ -49,14 +115,14 @@ impl Rate {
     }
 
     /// A Kinesis record of this size goes.
-    pub(super) fn take(&mut self, bytes: usize, now: Instant) {
+    fn take(&mut self, bytes: usize, now: Instant) {
         self.flow(now);
         self.records -= 1.0;
         self.bytes -= bytes as f64;
     }
 
     /// The shard has refused something, because it takes no more.
-    pub(super) fn throttled(&mut self, now: Instant) {
+    fn throttled(&mut self, now: Instant) {
         self.flow(now);
         self.now = (self.now * LOWERED).max(LEAST.min(self.highest));
         self.fill_up_to_a_second();

@@ -1,6 +1,5 @@
-use std::collections::HashMap;
+use std::sync::Arc;
 
-use shardmill_record::ShardId;
 use tokio::time::Instant;
 
 use super::lane::Lane;
@@ -12,39 +11,37 @@ use crate::shard_map::ShardMap;
 
 impl<T> Plan<T> {
     /// Takes in a new shard map, of a listing that began then, and how large the stream's records may be, if it says.
-    /// Whether the map is another one than before.
     pub(crate) fn set_map(
         &mut self,
-        map: ShardMap,
+        map: Arc<ShardMap>,
         record_max_bytes: Option<usize>,
         began: Instant,
         now: Instant,
-    ) -> bool {
-        let is_new = map != self.map;
+    ) {
         self.map_wanted = None;
         if let Some(most) = record_max_bytes {
             self.record_max_bytes = self.rules.record_max_bytes.min(most);
         }
-        let (mut kept, homeless) = self.break_up(&map);
-        let shards = (0..map.len()).map(|index| Some(map.shard(index).clone()));
-        self.lanes = shards
-            .chain([None])
-            .map(|shard| {
-                let lane = shard.as_ref().and_then(|shard| kept.remove(&shard.id));
-                lane.unwrap_or_else(|| {
-                    self.next_lane += 1;
-                    Lane::new(self.next_lane - 1, shard, &self.rules, now)
-                })
-            })
-            .collect();
-        self.indexes = self.lanes.iter().enumerate().map(|(index, lane)| (lane.number, index)).collect();
+        let (kept, homeless) = self.break_up(&map);
+        let mut lanes = Vec::with_capacity(map.len() + 1);
+        for (index, lane) in kept.into_iter().enumerate() {
+            lanes.push(lane.unwrap_or_else(|| {
+                let shard = map.shard(index);
+                Lane::new(self.lane_number(), Some(shard.range), self.rates.of(&shard.id, now))
+            }));
+        }
+        lanes.push(Lane::new(self.lane_number(), None, None));
+        self.lanes = lanes;
+        self.indexes.clear();
+        self.indexes.extend(self.lanes.iter().enumerate().map(|(index, lane)| (lane.number, index)));
+        self.indexes.sort_unstable();
+        self.rates.keep(|shard| map.find(shard).is_some());
         self.map = map;
         self.first_lane = 0;
         for item in homeless {
             self.push(item);
         }
         self.decide(began);
-        is_new
     }
 
     /// The stream cannot be listed until somebody has mended something. Without a map nothing is sent; with an old one
@@ -57,23 +54,26 @@ impl<T> Plan<T> {
         }
     }
 
-    /// Lanes whose shards are in the new map too, and what waits in the others, in order.
-    fn break_up(&mut self, map: &ShardMap) -> (HashMap<ShardId, Lane<T>>, Vec<Item<T>>) {
-        let mut kept = HashMap::new();
+    fn lane_number(&mut self) -> u64 {
+        self.next_lane += 1;
+        self.next_lane - 1
+    }
+
+    /// By the indexes of the new map the lanes whose shards are in the old one too, and what waits in the others, in order.
+    fn break_up(&mut self, map: &ShardMap) -> (Vec<Option<Lane<T>>>, Vec<Item<T>>) {
+        let mut kept: Vec<Option<Lane<T>>> = std::iter::repeat_with(|| None).take(map.len()).collect();
         let mut homeless = Vec::new();
-        for lane in std::mem::take(&mut self.lanes) {
-            match &lane.shard {
-                Some(shard) if map.find(&shard.id).is_some() => {
-                    kept.insert(shard.id.clone(), lane);
-                }
-                _ => {
-                    if lane.in_flight > 0 {
-                        let (number, range, in_flight) = (lane.number, lane.range(), lane.in_flight);
-                        self.leaving.push(Leaving { number, range, in_flight });
-                    }
-                    homeless.extend(lane.waiting);
-                }
+        for (index, lane) in std::mem::take(&mut self.lanes).into_iter().enumerate() {
+            // The last lane is the one of the unknown.
+            let shard = (index < self.map.len()).then(|| self.map.shard(index));
+            if let Some(stays) = shard.and_then(|shard| map.find(&shard.id)) {
+                kept[stays] = Some(lane);
+                continue;
             }
+            if lane.in_flight > 0 {
+                self.leaving.push(Leaving { number: lane.number, range: lane.range, in_flight: lane.in_flight });
+            }
+            homeless.extend(lane.waiting);
         }
         // So that each of them is laid at the end.
         homeless.sort_unstable_by_key(|item| item.id);

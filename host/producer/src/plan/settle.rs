@@ -49,11 +49,11 @@ impl<T> Plan<T> {
         failed.dedup_by_key(|(lane, _)| *lane);
         for (lane, is_throttled) in failed {
             // A lane that is gone has left its records to others, which have not failed.
-            let Some(index) = self.indexes.get(&lane) else { continue };
-            let lane = &mut self.lanes[*index];
+            let Some(index) = self.index_of(lane) else { continue };
+            let lane = &mut self.lanes[index];
             lane.fails(made);
             lane.not_before = Some(now + delay(lane.failures));
-            if let (true, Some(rate)) = (is_throttled, &mut lane.rate) {
+            if let (true, Some(rate)) = (is_throttled, &lane.rate) {
                 rate.throttled(now);
             }
         }
@@ -63,7 +63,7 @@ impl<T> Plan<T> {
     fn stored(&mut self, sent: Sent<T>, stored: Stored, now: Instant) {
         self.counts.kinesis_records += 1;
         self.counts.kinesis_bytes += sent.bytes as u64;
-        let index = self.indexes.get(&sent.lane).copied();
+        let index = self.index_of(sent.lane);
         if let Some(index) = index {
             self.lanes[index].works();
         }
@@ -123,8 +123,8 @@ impl<T> Plan<T> {
 
     /// One Kinesis record less of a lane is on its way.
     fn release(&mut self, lane: u64) {
-        if let Some(index) = self.indexes.get(&lane) {
-            self.lanes[*index].in_flight -= 1;
+        if let Some(index) = self.index_of(lane) {
+            self.lanes[index].in_flight -= 1;
         } else if let Some(index) = self.leaving.iter().position(|leaving| leaving.number == lane) {
             self.leaving[index].in_flight -= 1;
             if self.leaving[index].in_flight == 0 {
@@ -154,7 +154,7 @@ impl<T> Plan<T> {
 
     /// Gives up what has been tried for too long.
     pub(super) fn expire(&mut self, now: Instant) {
-        let ttl = self.rules.ttl;
+        let Some(ttl) = self.rules.ttl else { return };
         for lane in &mut self.lanes {
             let is_old = |item: &Item<T>| item.accepted + ttl <= now;
             let old = lane.waiting.iter().take_while(|item| is_old(item)).count();

@@ -8,12 +8,12 @@ use tokio::time::{Instant, sleep_until};
 use super::Left;
 use super::flushes::Flushes;
 use super::losses::Losses;
-use super::mapping::{Found, Listed, Mapping};
 use super::pending::Ticket;
 use super::shared::{Command, Shared};
 use crate::backoff::Backoff;
 use crate::call::{self, Caller, Outcome};
 use crate::limits::size;
+use crate::mapping::{Found, Listed, Mapping, Shards};
 use crate::plan::{Item, Next, Plan, Request, RequestId, Resolved, Rules};
 use crate::trouble::{Trouble, Troubles};
 use crate::{Failed, MessageId, Options, Permit, Reason, Receipt};
@@ -56,11 +56,13 @@ enum Event {
 impl Driver {
     pub(super) fn new(client: &Client, shared: Arc<Shared>, options: &Options, seed: u64) -> Self {
         let stream = Arc::clone(&shared.stream);
-        let caller = Caller::new(client, Arc::clone(&stream), options.request_timeout, Arc::clone(&shared.metrics));
+        let metrics = &shared.metrics;
+        let caller = Caller::new(client, Arc::clone(&stream), options.request_timeout, Arc::clone(metrics));
+        let shards = Shards::new(caller.client().clone(), Arc::clone(&stream), options, Arc::clone(metrics), seed);
         Self {
-            plan: Plan::new(Rules::new(options), Instant::now()),
+            plan: Plan::new(Rules::new(options)),
             backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
-            mapping: Mapping::new(caller.client().clone(), Arc::clone(&stream), options, seed),
+            mapping: Mapping::new(&shards),
             caller,
             requests: JoinSet::new(),
             inbox: Vec::new(),
@@ -192,24 +194,20 @@ impl Driver {
         }
     }
 
-    fn listed(&mut self, Listed { began, result }: Listed, trouble: &mut Trouble<'_>) {
+    fn listed(&mut self, Listed { began, result, failing_for }: Listed, trouble: &mut Trouble<'_>) {
         let now = Instant::now();
         match result {
             Ok(Found { map, record_max_bytes }) => {
-                let shards = map.len();
-                let is_new = self.plan.set_map(map, record_max_bytes, began, now);
-                self.mapping.works(is_new, shards, now);
+                self.plan.set_map(map, record_max_bytes, began, now);
                 if self.plan.failing_since().is_none() {
                     trouble.ends();
                 }
             }
             Err(failure) => {
-                self.shared.metrics.error(failure.label);
-                let lasted = self.mapping.fails(&failure, now);
                 if failure.advice().is_some() {
                     self.plan.map_refused(&Reason::refused(&failure), now);
                 } else if !self.plan.has_map() {
-                    trouble.lasts(lasted, &failure);
+                    trouble.lasts(failing_for, &failure);
                 }
             }
         }

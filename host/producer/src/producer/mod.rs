@@ -1,13 +1,12 @@
 //! The long-lived producer: handles that put records, and one task, the driver, that owns everything else.
 //!
 //! A handle checks a record, finds room for it and leaves it in the inbox (`shared`); the driver takes it into the plan,
-//! starts requests as tasks, and tells who waits (`pending`) what became of it. `mapping` lists the stream's shards,
-//! `sink` and `queue` are other ways in.
+//! starts requests as tasks, and tells who waits (`pending`) what became of it. `sink`
+//! and `queue` are other ways in.
 
 mod driver;
 mod flushes;
 mod losses;
-mod mapping;
 mod pending;
 mod queue;
 mod room;

@@ -11,7 +11,9 @@ use aws_sdk_kinesis::config::IdentityCache;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use shardmill_producer::{BatchOptions, BatchSender, Error, InvalidRecord, Metrics, Ordering, Permit, Sent, Stopped};
+use shardmill_record::aggregate::Aggregator;
 use shardmill_record::{HashKey, OutOfRange, UserRecord};
+use tokio::sync::Barrier;
 use tokio::time::Instant;
 
 use crate::support::{Fault, Read, STREAM, Service, by_key, client, given, metric, pairs, records};
@@ -277,4 +279,78 @@ async fn many_senders_share_a_producer() {
         assert_eq!(sent.unwrap().len(), of_sender(sender).len());
     }
     assert_eq!(by_key(pairs(&service.read(OutOfRange::Drop).await)), by_key(given(&all)));
+}
+
+#[tokio::test]
+async fn all_who_send_share_one_listing_of_the_shards() {
+    let service = Service::start(4).await;
+    let producer = producer(&service, options());
+    // The first ones find none, and wait for the same one to be tried again.
+    service.faults.fail_listings(2);
+    let before = service.faults.listings();
+    let permit = Permit::always();
+    let sends = (0..8).map(|sender| producer.send(records(sender * 10..sender * 10 + 10, 3, 8), &permit));
+    for sent in futures::future::join_all(sends).await {
+        assert_eq!(sent.unwrap().len(), 10);
+    }
+    assert_eq!(service.faults.listings() - before, 3);
+    producer.send(records(80..90, 3, 8), &permit).await.unwrap();
+    assert_eq!(service.faults.listings() - before, 3, "the map is kept");
+}
+
+#[tokio::test]
+async fn requests_that_are_on_their_way_when_the_permit_is_withdrawn_are_waited_for() {
+    let service = Service::start(2).await;
+    let options = BatchOptions { ordering: Ordering::None, aggregate: false, max_requests: 3, ..options() };
+    let producer = producer(&service, options);
+    // Three requests are there before one of them is answered.
+    let together = Arc::new(Barrier::new(3));
+    service.faults.set((0..3).map(|_| Fault::Together(Arc::clone(&together))));
+    let asked = AtomicUsize::new(0);
+    let permit = Permit::new(move || if asked.fetch_add(1, SeqCst) < 7 { Ok(()) } else { Err(Stopped) });
+    let records = records(0..2_000, 50, 10);
+    let error = producer.send(records.clone(), &permit).await.unwrap_err();
+    assert!(matches!(error, Error::Stopped { .. }), "{error}");
+    assert_eq!(service.faults.calls(), 3);
+    let read = service.read(OutOfRange::Drop).await;
+    assert_eq!(read.len(), 1_500);
+    let sent: Vec<_> = error.sent().iter().flatten().cloned().collect();
+    let told: Vec<_> = (0..2_000).filter(|index| error.sent()[*index].is_some()).collect();
+    let told: Vec<_> = told.into_iter().map(|index| records[index].clone()).collect();
+    assert_eq!(told.len(), 1_500, "all that is stored is told");
+    check_sent(&told, &sent, &read);
+}
+
+#[tokio::test]
+async fn a_payload_that_is_an_aggregate_arrives_as_it_was_given() {
+    let service = Service::start(2).await;
+    let mut aggregator = Aggregator::default();
+    records(0..3, 3, 8).iter().for_each(|record| aggregator.push(record));
+    let (data, _) = aggregator.finish().unwrap();
+    let mut given = records(0..40, 20, 8);
+    // Among others, too large to go with others, and alone.
+    let mut large = data.to_vec();
+    large.resize(5_000, 7);
+    given[7].data = data.clone();
+    given[8].data = large.into();
+    let producer = producer(&service, options());
+    let mut sent = producer.send(given.clone(), &Permit::always()).await.unwrap();
+    let alone = UserRecord { partition_key: "alone".to_owned(), explicit_hash_key: Some(HashKey::MAX), data };
+    given.push(alone.clone());
+    sent.extend(producer.send(vec![alone], &Permit::always()).await.unwrap());
+    let read = service.read(OutOfRange::Drop).await;
+    assert_eq!(read.len(), given.len());
+    check_sent(&given, &sent, &read);
+}
+
+#[tokio::test]
+async fn options_out_of_their_bounds_count_as_the_nearest_ones() {
+    let service = Service::start(1).await;
+    let wild = BatchOptions { aggregate_max_bytes: usize::MAX, max_requests: 0, request_max_records: 0, ..options() };
+    assert!(wild.check().is_err());
+    let records = records(0..1_200, 50, 1_000);
+    let sent = producer(&service, wild).send(records.clone(), &Permit::always()).await.unwrap();
+    let read = service.read(OutOfRange::Drop).await;
+    check_sent(&records, &sent, &read);
+    assert_eq!(service.faults.calls(), 2, "as much as a record may hold in each");
 }

@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use shardmill_record::{
     BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, PageBuilder, Position, ShardId, Unpacker, UserRecord,
 };
+use tokio::sync::Barrier;
 
 pub(crate) const STREAM: &str = "outputs";
 const MAX_BODY: usize = 16 << 20;
@@ -38,12 +39,16 @@ pub(crate) enum Fault {
     AnswerLate(Duration),
     /// Everything is stored, and the answer has one entry less.
     AnswerShort,
+    /// Nothing, and the answer comes when so many calls are there.
+    Together(Arc<Barrier>),
 }
 
 /// What the layer is to do, call by call, and how many calls it saw.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
     inner: Arc<Mutex<(VecDeque<Fault>, usize)>>,
+    /// How many listings of the shards came in, and how many more are to fail.
+    listings: Arc<Mutex<(usize, usize)>>,
 }
 
 /// The service and a client of it.
@@ -83,6 +88,25 @@ impl Faults {
         self.inner.lock().unwrap().1
     }
 
+    /// So many of the next listings of the shards fail.
+    pub(crate) fn fail_listings(&self, count: usize) {
+        self.listings.lock().unwrap().1 = count;
+    }
+
+    /// How many listings of the shards came in.
+    pub(crate) fn listings(&self) -> usize {
+        self.listings.lock().unwrap().0
+    }
+
+    /// Whether this one fails.
+    fn next_listing(&self) -> bool {
+        let mut listings = self.listings.lock().unwrap();
+        listings.0 += 1;
+        let fails = listings.1 > 0;
+        listings.1 = listings.1.saturating_sub(1);
+        fails
+    }
+
     fn next(&self) -> Fault {
         let mut inner = self.inner.lock().unwrap();
         inner.1 += 1;
@@ -98,15 +122,19 @@ async fn fail(State(faults): State<Faults>, request: Request, next: Next) -> Res
         answer["StreamDescriptionSummary"]["MaxRecordSizeInKiB"] = 1_024.into();
         return join(parts, &answer);
     }
+    if target == "Kinesis_20131202.ListShards" && faults.next_listing() {
+        return refusal(500, "InternalFailure");
+    }
     if target != "Kinesis_20131202.PutRecords" {
         return next.run(request).await;
     }
     match faults.next() {
         Fault::Pass => next.run(request).await,
-        Fault::Call(status, code) => {
-            let body = json!({"__type": code, "message": "as the test wants it"}).to_string();
-            let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
-            (StatusCode::from_u16(status).unwrap(), json, body).into_response()
+        Fault::Call(status, code) => refusal(status, code),
+        Fault::Together(barrier) => {
+            let answer = next.run(request).await;
+            barrier.wait().await;
+            answer
         }
         Fault::AnswerBroken => {
             next.run(request).await;
@@ -148,6 +176,12 @@ async fn fail(State(faults): State<Faults>, request: Request, next: Next) -> Res
             join(parts, &answer)
         }
     }
+}
+
+fn refusal(status: u16, code: &str) -> Response {
+    let body = json!({"__type": code, "message": "as the test wants it"}).to_string();
+    let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
+    (StatusCode::from_u16(status).unwrap(), json, body).into_response()
 }
 
 async fn split(answer: Response) -> (axum::http::response::Parts, Value) {

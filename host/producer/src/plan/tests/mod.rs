@@ -2,7 +2,7 @@
 
 mod cases;
 mod map_cases;
-mod model;
+pub(crate) mod model;
 mod simulation;
 
 use std::sync::Arc;
@@ -12,21 +12,22 @@ use shardmill_record::{HashKey, UserRecord};
 use tokio::time::Instant;
 
 use super::*;
+use crate::BatchOptions;
 use crate::answer::{Failure, Kind};
 use crate::call::Outcome;
 use model::Service;
 
-const THROTTLED: &str = "ProvisionedThroughputExceededException";
+pub(crate) const THROTTLED: &str = "ProvisionedThroughputExceededException";
 
-fn failure(kind: Kind, label: &'static str) -> Arc<Failure> {
+pub(crate) fn failure(kind: Kind, label: &'static str) -> Arc<Failure> {
     Arc::new(Failure { kind, label, code: label.to_owned(), reason: "as the test wants it".to_owned() })
 }
 
-fn throttled() -> Outcome {
+pub(crate) fn throttled() -> Outcome {
     Err(failure(Kind::Refused, THROTTLED))
 }
 
-fn record(key: &str, length: usize) -> UserRecord {
+pub(crate) fn record(key: &str, length: usize) -> UserRecord {
     UserRecord { partition_key: key.to_owned(), explicit_hash_key: None, data: vec![7; length].into() }
 }
 
@@ -49,12 +50,19 @@ impl Bench {
 
     fn unmapped(options: Options, shards: usize) -> Self {
         options.check().unwrap();
-        let now = Instant::now();
-        Self { service: Service::new(shards), plan: Plan::new(Rules::new(&options), now), next_id: 0, now }
+        Self { service: Service::new(shards), plan: Plan::new(Rules::new(&options)), next_id: 0, now: Instant::now() }
     }
 
-    fn map(&mut self) -> bool {
-        self.plan.set_map(self.service.map(), None, self.now, self.now)
+    /// With the rules of batches.
+    fn of_batches(options: &BatchOptions, shards: usize) -> Self {
+        let rules = Rules::of_batches(&options.options());
+        let mut bench = Self { plan: Plan::new(rules), ..Self::unmapped(options.options(), shards) };
+        bench.map();
+        bench
+    }
+
+    fn map(&mut self) {
+        self.plan.set_map(self.service.map(), None, self.now, self.now);
     }
 
     fn passes(&mut self, milliseconds: u64) {

@@ -1,30 +1,32 @@
 //! The service as the plan meets it: open shards, what each shard that ever was holds, user record by user record.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, decode};
 use shardmill_record::{HashKey, HashKeyRange, SequenceNumber, ShardId, UserRecord};
 
-use super::KinesisRecord;
 use crate::answer::Stored;
+use crate::plan::KinesisRecord;
 use crate::shard_map::{OpenShard, ShardMap};
 
-pub(super) struct Service {
-    pub(super) open: Vec<OpenShard>,
+pub(crate) struct Service {
+    pub(crate) open: Vec<OpenShard>,
     next_shard: usize,
-    pub(super) kept: Vec<Kept>,
+    pub(crate) kept: Vec<Kept>,
     writes: u64,
 }
 
 /// A user record in a shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kept {
-    pub(super) shard: OpenShard,
-    pub(super) sequence_number: SequenceNumber,
-    pub(super) sub_sequence_number: u64,
-    pub(super) record: UserRecord,
+pub(crate) struct Kept {
+    pub(crate) shard: OpenShard,
+    pub(crate) sequence_number: SequenceNumber,
+    pub(crate) sub_sequence_number: u64,
+    pub(crate) record: UserRecord,
 }
 
-pub(super) fn unpack(kinesis_record: &KinesisRecord) -> Vec<UserRecord> {
+pub(crate) fn unpack(kinesis_record: &KinesisRecord) -> Vec<UserRecord> {
     let Ok(aggregate) = decode(&kinesis_record.data) else {
         let KinesisRecord { partition_key, explicit_hash_key, data, .. } = kinesis_record.clone();
         return vec![UserRecord { partition_key, explicit_hash_key, data }];
@@ -41,7 +43,7 @@ pub(super) fn unpack(kinesis_record: &KinesisRecord) -> Vec<UserRecord> {
 // === impl Service ===
 
 impl Service {
-    pub(super) fn new(shards: usize) -> Self {
+    pub(crate) fn new(shards: usize) -> Self {
         let mut service = Self { open: Vec::new(), next_shard: 0, kept: Vec::new(), writes: 0 };
         let step = u128::MAX / shards as u128;
         for index in 0..shards as u128 {
@@ -59,7 +61,7 @@ impl Service {
     }
 
     /// An open shard, by its place on the ring, becomes two.
-    pub(super) fn split(&mut self, index: usize) {
+    pub(crate) fn split(&mut self, index: usize) {
         let HashKeyRange { start, end } = self.open.remove(index).range;
         let middle = start.get() + (end.get() - start.get()) / 2;
         self.add(HashKeyRange { start, end: HashKey::new(middle) });
@@ -67,17 +69,17 @@ impl Service {
     }
 
     /// An open shard and the next one become one.
-    pub(super) fn merge(&mut self, index: usize) {
+    pub(crate) fn merge(&mut self, index: usize) {
         let start = self.open.remove(index).range.start;
         let end = self.open.remove(index).range.end;
         self.add(HashKeyRange { start, end });
     }
 
-    pub(super) fn map(&self) -> ShardMap {
-        ShardMap::new(self.open.clone())
+    pub(crate) fn map(&self) -> Arc<ShardMap> {
+        Arc::new(ShardMap::new(self.open.clone()))
     }
 
-    pub(super) fn put(&mut self, kinesis_record: &KinesisRecord) -> Stored {
+    pub(crate) fn put(&mut self, kinesis_record: &KinesisRecord) -> Stored {
         let key = kinesis_record.explicit_hash_key;
         let key = key.unwrap_or_else(|| HashKey::of_partition_key(&kinesis_record.partition_key));
         let shard = self.open.iter().find(|shard| shard.range.contains(key)).unwrap().clone();

@@ -34,7 +34,7 @@ enum Event {
     /// A request reaches the service.
     Arrives(Request),
     Answers(RequestId, Vec<Outcome>),
-    Listed(ShardMap, Instant),
+    Listed(Arc<ShardMap>, Instant),
     Reshard,
 }
 
