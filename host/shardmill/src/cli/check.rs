@@ -22,7 +22,9 @@ pub(super) async fn check(path: &Path, as_json: bool) -> Result<(), Failure> {
         let outputs: serde_json::Map<_, _> = processor
             .outputs
             .iter()
-            .map(|(name, output)| (name.clone(), json!({ "stream": output.stream, "aggregate": output.aggregate })))
+            .map(|(name, output)| {
+                (name.clone(), json!({ "stream": output.stream, "aggregate": output.options.aggregate }))
+            })
             .collect();
         described.push(json!({
             "processor": processor.name,

@@ -175,7 +175,18 @@ section!(ProcessorSettings, Processor {
     dead_letters: DeadLetters,
 });
 
-section!(OutputSettings, Output { stream: String } { ordering: Ordering, aggregate: bool });
+section!(OutputSettings, Output { stream: String } {
+    ordering: Ordering,
+    aggregate: bool,
+    aggregate_max_bytes: Size,
+    request_max_records: Count,
+    request_max_bytes: Size,
+    rate_limit_percent: Count,
+    request_timeout: Time,
+    max_requests: Count,
+    backoff_min: Time,
+    backoff_max: Time,
+});
 
 /// One of the three places, and what goes with it. A processor's own table takes the place of the whole one in `defaults`:
 /// a place that is named there and another one here would be two.

@@ -9,6 +9,7 @@ mod dead_letters;
 mod failure;
 mod file;
 mod load;
+mod outputs;
 mod report;
 mod resolve;
 #[cfg(test)]
@@ -24,7 +25,7 @@ use std::time::Duration;
 use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
 use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
-use shardmill_producer::Ordering;
+use shardmill_producer::BatchOptions;
 use shardmill_record::{OutOfRange, StreamArn};
 use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
@@ -286,10 +287,8 @@ pub struct Grants {
 pub struct Output {
     /// The stream's name in Kinesis, or its ARN.
     pub stream: String,
-    /// Whether records of one key stay in order.
-    pub ordering: Ordering,
-    /// Whether records are put together as the KPL does.
-    pub aggregate: bool,
+    /// How records are sent to it.
+    pub options: BatchOptions,
 }
 
 /// Where records go that are given up.

@@ -18,9 +18,8 @@ use super::check::{
 };
 use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
-use super::{
-    Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Output, Processor, Stream, TokenSource, dead_letters,
-};
+use super::outputs::outputs;
+use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource, dead_letters};
 
 /// The most records of one GetRecords.
 const MAX_BATCH_RECORDS: u32 = 10_000;
@@ -332,30 +331,6 @@ fn inputs(
         inputs.push(input);
     }
     Ok((inputs, key_form))
-}
-
-fn outputs(
-    file: &File,
-    streams: &BTreeMap<&str, Stream>,
-    processor: &str,
-    own: &file::Processor,
-) -> Checked<BTreeMap<String, Output>> {
-    let mut outputs = BTreeMap::new();
-    for (output, section) in &own.outputs {
-        name(&["processors", processor, "outputs", output], output)?;
-        let settings = section.settings(&file.defaults.output);
-        // An output may use the name that a stream has in this file, or Kinesis' own, or its ARN.
-        let stream = match streams.get(section.stream.as_str()) {
-            Some(defined) => defined.id.clone(),
-            None => {
-                stream_id(&["processors", processor, "outputs", output, "stream"], &section.stream)?;
-                section.stream.clone()
-            }
-        };
-        let (ordering, aggregate) = (settings.ordering.unwrap_or_default(), settings.aggregate.unwrap_or(true));
-        outputs.insert(output.clone(), Output { stream, ordering, aggregate });
-    }
-    Ok(outputs)
 }
 
 fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {

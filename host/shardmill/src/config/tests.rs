@@ -5,7 +5,7 @@ mod warnings;
 use std::path::Path;
 use std::time::Duration;
 
-use shardmill_producer::Ordering;
+use shardmill_producer::{BatchOptions, Ordering};
 use shardmill_stream::StartPosition;
 
 use super::*;
@@ -130,8 +130,39 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
     assert_eq!(p.streams[0].start.position, StartPosition::AtTimestamp(1_790_000_000_000));
     assert_eq!(q.streams[0].start.position, StartPosition::Latest);
     assert_eq!((p.streams[0].decoder, q.streams[0].decoder), (Decoder::Cbor, Decoder::Sdk));
-    assert_eq!((p.outputs["a"].ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
-    assert_eq!((p.outputs["b"].ordering, p.outputs["b"].aggregate), (Ordering::Key, false));
+    let options = |output: &str| p.outputs[output].options.clone();
+    assert_eq!((options("a").ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
+    assert_eq!((options("b").ordering, options("b").aggregate), (Ordering::Key, false));
+}
+
+#[test]
+fn outputs_are_sent_as_a_producer_with_the_same_keys_sends() {
+    let output = |defaults: &str, own: &str| {
+        let text =
+            format!("{MINIMAL}[defaults.output]\n{defaults}\n[processors.p.outputs.out]\nstream = \"out\"\n{own}\n");
+        good(&text).processors["p"].outputs["out"].options.clone()
+    };
+    assert_eq!(output("", ""), BatchOptions::default());
+    let all = r#"
+        ordering = "none"
+        aggregate = false
+        aggregate-max-bytes = "100 KiB"
+        request-max-records = 100
+        request-max-bytes = "1 MiB"
+        rate-limit-percent = 80
+        request-timeout = "3s"
+        max-requests = 8
+        backoff-min = "10ms"
+        backoff-max = "1s"
+    "#;
+    let expected: BatchOptions = toml::from_str(all).unwrap();
+    assert_eq!(output("", all), expected);
+    assert_eq!(output(all, ""), expected);
+    let own = output(all, "request-max-records = 7\nbackoff-max = \"2m\"");
+    assert_eq!(own, BatchOptions { request_max_records: 7, backoff_max: Duration::from_secs(120), ..expected });
+    // The longest wait is no shorter than the shortest.
+    let slow = output("", "backoff-min = \"20s\"");
+    assert_eq!((slow.backoff_min, slow.backoff_max), (Duration::from_secs(20), Duration::from_secs(20)));
 }
 
 const ARN: &str = "arn:aws-us-gov:kinesis:us-gov-west-1:123456789012:stream/orders";

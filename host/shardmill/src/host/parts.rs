@@ -228,15 +228,10 @@ pub(super) fn outputs(
 ) -> BTreeMap<String, Arc<dyn Destination>> {
     let mut by_name: BTreeMap<String, Arc<dyn Destination>> = BTreeMap::new();
     for (name, output) in &processor.outputs {
-        let options = shardmill_producer::BatchOptions {
-            ordering: output.ordering,
-            aggregate: output.aggregate,
-            ..shardmill_producer::BatchOptions::default()
-        };
         let producer = BatchSender::new(
             clients.producer_of(&output.stream).clone(),
             output.stream.clone(),
-            options,
+            output.options.clone(),
             metrics.clone(),
             rand::random(),
         );

@@ -34,6 +34,9 @@ const fn beside(number: Number, beside: [&'static str; 2]) -> Number {
     Number { beside, ..number }
 }
 
+/// An output's table, which has to say where it goes.
+const OUTPUT: &str = "processors.p.outputs.out";
+
 const NUMBERS: &[Number] = &[
     number("", "memory", ["'32 MiB'", "'1 TiB'"], ["33554431", "1099511627777"], "32 MiB to 1 TiB"),
     number("", "shutdown-timeout", ["'100ms'", "'1h'"], ["'99ms'", "'1h 1ms'"], "100ms to 1h"),
@@ -92,6 +95,17 @@ const NUMBERS: &[Number] = &[
         ),
         ["folder = 'letters'", "folder = 'letters'"],
     ),
+    number(OUTPUT, "aggregate-max-bytes", ["64", "1048575"], ["63", "1048576"], "64 bytes to 1048575 bytes"),
+    number(OUTPUT, "request-max-records", ["1", "500"], ["0", "501"], "1 to 500"),
+    number(OUTPUT, "request-max-bytes", ["'64 KiB'", "'10 MiB'"], ["65535", "10485761"], "64 KiB to 10 MiB"),
+    number(OUTPUT, "rate-limit-percent", ["1", "1_000_000"], ["0", "1_000_001"], "1 to 1000000"),
+    number(OUTPUT, "request-timeout", ["'100ms'", "'10m'"], ["'99ms'", "'10m 1ms'"], "100ms to 10m"),
+    number(OUTPUT, "max-requests", ["1", "256"], ["0", "257"], "1 to 256"),
+    number(OUTPUT, "backoff-min", ["'1ms'", "'1m'"], ["'999us'", "'1m 1ms'"], "1ms to 1m"),
+    beside(
+        number(OUTPUT, "backoff-max", ["'1ms'", "'10m'"], ["'49ms'", "'10m 1ms'"], "to 10m"),
+        ["backoff-min = '1ms'", ""],
+    ),
     number("processors.p.limits", "log-lines-per-second", ["0", "1_000_000"], ["", "1_000_001"], "0 to 1000000"),
 ];
 
@@ -129,6 +143,7 @@ impl Number {
         match *table {
             "" => format!("{key} = {value}\n{MINIMAL}"),
             "processors.p" => format!("{MINIMAL}{key} = {value}\n"),
+            OUTPUT => format!("{MINIMAL}[{OUTPUT}]\nstream = 'out'\n{key} = {value}\n{beside}\n"),
             table => format!("{MINIMAL}[{table}]\n{key} = {value}\n{beside}\n"),
         }
     }
