@@ -1,0 +1,358 @@
+//! The database in the spool's file: changes as a whole and durable, within the bound, and damage found.
+
+mod records;
+pub(crate) mod row;
+mod schema;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rusqlite::{Connection, OpenFlags, params};
+
+use crate::Error;
+use crate::folder::{Folder, Witness};
+use crate::layout::{Layout, PAGE};
+pub use records::{Aside, Selection, Spooled};
+
+/// What is kept of a stream. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stream {
+    number: i64,
+    /// Of the last record that was stored.
+    last_id: u64,
+    /// Records that wait to be sent.
+    pub(crate) records: u64,
+    /// Their keys and payloads.
+    pub(crate) bytes: u64,
+    /// Records that are set aside.
+    pub(crate) aside: u64,
+    /// When the first of those that wait was stored, in milliseconds since 1970.
+    pub(crate) oldest: Option<u64>,
+}
+
+pub(crate) type Streams = BTreeMap<Arc<str>, Stream>;
+
+/// An open spool's database. All of it is used by one thread.
+#[derive(Debug)]
+pub(crate) struct Database {
+    connection: Connection,
+    file: PathBuf,
+    layout: Layout,
+    /// How much of the log is used, from above, in frames.
+    log_used: u64,
+    streams: Streams,
+    next_id: u64,
+}
+
+// === impl Database ===
+
+impl Database {
+    /// Opens the database of a folder, or makes it, and checks all of it. `None` for a spool that nothing is to be stored in:
+    /// without a bound.
+    pub(crate) fn open(folder: &Folder, bytes: Option<u64>, witness: Witness) -> Result<Self, Error> {
+        folder.make_database()?;
+        let file = folder.database();
+        let layout = Layout::of(bytes.unwrap_or(1 << 50));
+        let opening = |error: rusqlite::Error| Error::of_database(&file, "opening the database", &error);
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&file, flags).map_err(opening)?;
+        connection.set_prepared_statement_cache_capacity(256);
+        configure(&connection, layout).map_err(opening)?;
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(opening)?;
+        let identity = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let (application, version) =
+            (identity("application_id").map_err(opening)?, identity("user_version").map_err(opening)?);
+        if tables == 0 && (application, version) == (0, 0) {
+            schema::make(&connection).map_err(opening)?;
+        } else if application != schema::APPLICATION {
+            return Err(Error::Foreign { file, reason: "it is not marked as one".to_owned() });
+        } else if version != schema::VERSION {
+            return Err(Error::Foreign { file, reason: format!("its format is {version}") });
+        }
+        let mut database =
+            Self { connection, file: file.clone(), layout, log_used: 0, streams: Streams::new(), next_id: 1 };
+        database.check()?;
+        database.check_witness(folder, witness)?;
+        database.empty_log()?;
+        folder.sync()?;
+        Ok(database)
+    }
+
+    pub(crate) fn streams(&self) -> &Streams {
+        &self.streams
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// The number of the last record that was stored; 0 if there was none.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.next_id - 1
+    }
+
+    /// How many pages records take, as it is now.
+    pub(crate) fn pages_in_use(&self) -> Result<u64, Error> {
+        let pages = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let used = pages("page_count").and_then(|all| Ok(all - pages("freelist_count")?));
+        used.map(i64::cast_unsigned).map_err(|error| self.failed("looking for free pages", &error))
+    }
+
+    /// Carries out a change, which can take so many frames of the log: all of it and durable, or nothing. `doing` says what
+    /// it is for.
+    pub(crate) fn change<T>(
+        &mut self,
+        doing: &'static str,
+        frames: u64,
+        work: impl FnOnce(&mut Self) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        if self.log_used + frames > self.layout.log_frames {
+            self.copy_log()?;
+        }
+        let before = (self.streams.clone(), self.next_id);
+        self.run(doing, "BEGIN IMMEDIATE")?;
+        self.log_used += frames;
+        let result = work(self).and_then(|value| {
+            self.write_streams(&before.0, doing)?;
+            self.run(doing, "COMMIT")?;
+            Ok(value)
+        });
+        if result.is_err() {
+            (self.streams, self.next_id) = before;
+            if !self.connection.is_autocommit() {
+                // The first error says what is wrong.
+                let _second = self.run(doing, "ROLLBACK");
+            }
+        }
+        result
+    }
+
+    /// Gives the disk back what an empty spool does not need.
+    pub(crate) fn shrink(&mut self) -> Result<(), Error> {
+        /// Up to this, files are not worth the work.
+        const WORTH: u64 = 1 << 20;
+
+        let pages: i64 = self.value("page_count")?;
+        if self.streams.values().any(|stream| stream.records + stream.aside > 0) {
+            return Ok(());
+        }
+        if pages.cast_unsigned() * PAGE > WORTH {
+            self.empty_log()?;
+            self.run("shrinking the file", "VACUUM")?;
+        } else if self.log_used * PAGE <= WORTH {
+            return Ok(());
+        }
+        self.empty_log()
+    }
+
+    /// Closes the file, which takes in what is in the log.
+    pub(crate) fn close(self) -> Result<(), Error> {
+        let Self { connection, file, .. } = self;
+        connection.close().map_err(|(_, error)| Error::of_database(&file, "closing the database", &error))
+    }
+
+    /// Brings what is in the log to the database. The log keeps its room on the disk, so that records can be removed
+    /// also when the disk is full.
+    fn copy_log(&mut self) -> Result<(), Error> {
+        let (log, copied): (i64, i64) = self
+            .connection
+            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))
+            .map_err(|error| self.failed("copying the log", &error))?;
+        if log == copied {
+            self.log_used = 0;
+        }
+        Ok(())
+    }
+
+    /// The same, and the log gives its room back.
+    fn empty_log(&mut self) -> Result<(), Error> {
+        let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(()));
+        emptied.map_err(|error| self.failed("emptying the log", &error))?;
+        self.log_used = 0;
+        Ok(())
+    }
+
+    /// Whether the file holds what was written to it, as far as that shows without reading all payloads; these are looked
+    /// at when they are read.
+    fn check(&mut self) -> Result<(), Error> {
+        let doing = "checking the database";
+        let verdict: String = self
+            .connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(|error| self.failed(doing, &error))?;
+        if verdict != "ok" {
+            return Err(Error::damaged(&self.file, verdict.replace('\n', " ")));
+        }
+        let rows = self.read_streams().map_err(|error| self.failed(doing, &error))?;
+        let file = self.file.clone();
+        let damaged = |reason: String| Error::damaged(&file, reason);
+        let numbers: Vec<i64> = rows.iter().map(|row| row.number).collect();
+        schema::check(&self.connection, &numbers).map_err(|error| self.failed(doing, &error))?.map_err(damaged)?;
+        let mut streams = Streams::new();
+        for row in rows {
+            let StreamRow { number, name, last_id, records, checksum } = row;
+            if row::stream_checksum(number, &name, last_id, records) != checksum {
+                return Err(damaged(format!(
+                    "what it says of stream `{}` is not what was written",
+                    name.escape_debug()
+                )));
+            }
+            let found = self.count(number).map_err(|error| self.failed(doing, &error))?;
+            if found.records != records || found.last_id.is_some_and(|id| id > last_id) {
+                return Err(damaged(format!(
+                    "it holds {} records of stream `{}`, and {records} were written",
+                    found.records,
+                    name.escape_debug(),
+                )));
+            }
+            let Found { bytes, oldest, .. } = found;
+            self.next_id = self.next_id.max(last_id + 1);
+            streams.insert(name.into(), Stream { number, last_id, records, bytes, aside: 0, oldest });
+        }
+        self.streams = streams;
+        self.count_aside().map_err(|error| self.failed(doing, &error))
+    }
+
+    fn check_witness(&self, folder: &Folder, witness: Witness) -> Result<(), Error> {
+        let Witness::Number(accepted) = witness else { return Ok(()) };
+        let last = self.last_id();
+        if last >= accepted {
+            return Ok(());
+        }
+        let witness = folder.accepted()?;
+        Err(Error::Damaged {
+            file: self.file.clone(),
+            reason: format!(
+                "it ends with record {last}, and record {accepted} was accepted: the file or its log {} is damaged, or is an older one",
+                folder.log().display()
+            ),
+            advice: format!(
+                "keep a copy of {}; to go on with the records that are left, remove {}",
+                folder.path().display(),
+                witness.path().display()
+            ),
+        })
+    }
+
+    fn value(&self, pragma: &str) -> Result<i64, Error> {
+        let value = self.connection.pragma_query_value(None, pragma, |row| row.get(0));
+        value.map_err(|error| self.failed("asking the database", &error))
+    }
+
+    fn run(&self, doing: &'static str, sql: &str) -> Result<(), Error> {
+        self.connection.execute_batch(sql).map_err(|error| self.failed(doing, &error))
+    }
+
+    fn failed(&self, doing: &'static str, error: &rusqlite::Error) -> Error {
+        Error::of_database(&self.file, doing, error)
+    }
+
+    fn read_streams(&self) -> rusqlite::Result<Vec<StreamRow>> {
+        let mut statement =
+            self.connection.prepare("SELECT number, name, last_id, records, checksum FROM streams ORDER BY number")?;
+        let rows = statement.query_map([], |row| {
+            Ok(StreamRow {
+                number: row.get(0)?,
+                name: row.get(1)?,
+                last_id: row.get::<_, i64>(2)?.cast_unsigned(),
+                records: row.get::<_, i64>(3)?.cast_unsigned(),
+                checksum: row.get(4)?,
+            })
+        })?;
+        rows.collect()
+    }
+
+    fn count(&self, stream: i64) -> rusqlite::Result<Found> {
+        let sql = format!("SELECT count(*), coalesce(sum(bytes), 0), max(id) FROM records_{stream}");
+        let (records, bytes, last_id) = self.connection.query_row(&sql, [], |row| {
+            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
+        })?;
+        Ok(Found {
+            records: records.cast_unsigned(),
+            bytes: bytes.cast_unsigned(),
+            last_id: last_id.map(i64::cast_unsigned),
+            oldest: self.oldest(stream)?,
+        })
+    }
+
+    fn oldest(&self, stream: i64) -> rusqlite::Result<Option<u64>> {
+        let sql = format!("SELECT stored_at FROM records_{stream} ORDER BY id LIMIT 1");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query([])?;
+        rows.next()?.map(|row| row.get::<_, i64>(0).map(i64::cast_unsigned)).transpose()
+    }
+
+    fn count_aside(&mut self) -> rusqlite::Result<()> {
+        for stream in self.streams.values_mut() {
+            let mut statement = self.connection.prepare_cached("SELECT count(*) FROM aside WHERE stream = ?1")?;
+            stream.aside = statement.query_row([stream.number], |row| row.get::<_, i64>(0))?.cast_unsigned();
+        }
+        Ok(())
+    }
+
+    /// The streams' rows, where a change has changed them.
+    fn write_streams(&self, before: &Streams, doing: &'static str) -> Result<(), Error> {
+        let write = |name: &str, stream: &Stream| {
+            let Stream { number, last_id, records, .. } = *stream;
+            let checksum = row::stream_checksum(number, name, last_id, records);
+            let sql = "UPDATE streams SET last_id = ?2, records = ?3, checksum = ?4 WHERE number = ?1";
+            let mut statement = self.connection.prepare_cached(sql)?;
+            statement.execute(params![number, last_id.cast_signed(), records.cast_signed(), checksum])
+        };
+        for (name, stream) in &self.streams {
+            if before.get(name).is_none_or(|old| (old.last_id, old.records) != (stream.last_id, stream.records)) {
+                write(name, stream).map_err(|error| self.failed(doing, &error))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+struct StreamRow {
+    number: i64,
+    name: String,
+    last_id: u64,
+    records: u64,
+    checksum: i64,
+}
+
+/// What a table holds.
+struct Found {
+    records: u64,
+    bytes: u64,
+    last_id: Option<u64>,
+    oldest: Option<u64>,
+}
+
+fn configure(connection: &Connection, layout: Layout) -> rusqlite::Result<()> {
+    connection.busy_timeout(std::time::Duration::ZERO)?;
+    let settings: [(&str, &dyn rusqlite::ToSql); 10] = [
+        // Nobody else has the file; the log then needs no memory that is shared through another file.
+        ("locking_mode", &"EXCLUSIVE"),
+        ("page_size", &PAGE.cast_signed()),
+        ("journal_mode", &"WAL"),
+        // Every commit is synced.
+        ("synchronous", &"FULL"),
+        ("fullfsync", &true),
+        ("wal_autocheckpoint", &0),
+        ("max_page_count", &layout.database_pages.min(u64::from(u32::MAX - 1)).cast_signed()),
+        ("temp_store", &"MEMORY"),
+        ("cache_size", &-8192),
+        ("cell_size_check", &true),
+    ];
+    for (name, value) in settings {
+        connection.pragma_update(None, name, value)?;
+    }
+    connection.pragma_update(None, "trusted_schema", false)?;
+    let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+    let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+    // The file system knows no logs, or the library was built without syncs.
+    if (mode.as_str(), synchronous) != ("wal", 2) {
+        let reason = format!("the file system allows no durable log (journal mode {mode}, synchronous {synchronous})");
+        let cause = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN);
+        return Err(rusqlite::Error::SqliteFailure(cause, Some(reason)));
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! What a spool holds, for whoever asks: kept in memory beside the database.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::Notify;
+
+use crate::database::{Streams, row};
+
+/// What is in a spool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// What its files take on the disk.
+    pub disk_bytes: u64,
+    /// By stream, as it was named when records were stored. A stream stays here when nothing of it is left.
+    pub streams: BTreeMap<String, StreamDepth>,
+}
+
+/// What is in a spool of one stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StreamDepth {
+    /// Records that wait to be sent.
+    pub records: u64,
+    /// Their partition keys and payloads.
+    pub bytes: u64,
+    /// Records that are set aside, because they cannot be sent.
+    pub set_aside: u64,
+    /// When the first of those that wait was stored.
+    pub oldest: Option<SystemTime>,
+}
+
+/// Shared by the handles and the thread.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    inner: Mutex<Inner>,
+    /// Something was stored.
+    stored: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    depth: Depth,
+    /// Records that are on their way into the spool.
+    storing: HashMap<Arc<str>, u64>,
+}
+
+// === impl State ===
+
+impl State {
+    pub(crate) fn depth(&self) -> Depth {
+        self.lock().depth.clone()
+    }
+
+    /// Whether records of a stream wait, or are on their way.
+    pub(crate) fn holds(&self, stream: &str) -> bool {
+        let inner = self.lock();
+        inner.storing.contains_key(stream) || inner.depth.streams.get(stream).is_some_and(|found| found.records > 0)
+    }
+
+    pub(crate) fn begins(&self, stream: &Arc<str>, records: u64) {
+        *self.lock().storing.entry(Arc::clone(stream)).or_default() += records;
+    }
+
+    pub(crate) fn ends(&self, stream: &Arc<str>, records: u64) {
+        let mut inner = self.lock();
+        if let Some(storing) = inner.storing.get_mut(stream) {
+            *storing = storing.saturating_sub(records);
+            if *storing == 0 {
+                inner.storing.remove(stream);
+            }
+        }
+    }
+
+    /// How it is now.
+    pub(crate) fn set(&self, streams: &Streams, disk_bytes: u64) -> Depth {
+        let mut inner = self.lock();
+        for (name, stream) in streams {
+            let depth = StreamDepth {
+                records: stream.records,
+                bytes: stream.bytes,
+                set_aside: stream.aside,
+                oldest: stream.oldest.map(row::time),
+            };
+            match inner.depth.streams.get_mut(&**name) {
+                Some(found) => *found = depth,
+                None => {
+                    inner.depth.streams.insert(name.to_string(), depth);
+                }
+            }
+        }
+        inner.depth.disk_bytes = disk_bytes;
+        let depth = inner.depth.clone();
+        drop(inner);
+        self.stored.notify_waiters();
+        depth
+    }
+
+    /// Waits until records of a stream wait.
+    pub(crate) async fn until_some(&self, stream: &str) {
+        loop {
+            let mut stored = std::pin::pin!(self.stored.notified());
+            // Before the look, so that nothing is missed in between.
+            stored.as_mut().enable();
+            if self.lock().depth.streams.get(stream).is_some_and(|found| found.records > 0) {
+                return;
+            }
+            stored.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

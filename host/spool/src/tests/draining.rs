@@ -1,0 +1,54 @@
+//! What is sent leaves the spool, and nothing else.
+
+use super::*;
+
+const TWO: Batch = Batch { records: 2, bytes: u64::MAX };
+
+#[tokio::test]
+async fn a_spool_is_drained_batch_by_batch_in_order() {
+    let home = tempfile::tempdir().unwrap();
+    let spool = opened(home.path()).await;
+    spool.store("s", records(1..=5)).await.unwrap();
+    let mut sent = Vec::new();
+    loop {
+        let drained = drain_once(&spool, "s", TWO, async |batch| {
+            sent.extend(batch);
+            Ok::<(), &str>(())
+        })
+        .await
+        .unwrap();
+        if drained.sent == 0 {
+            break;
+        }
+    }
+    assert_eq!(sent, records(1..=5));
+    assert!(spool.streams().is_empty());
+}
+
+#[tokio::test]
+async fn what_is_not_sent_stays_and_what_never_can_be_is_set_aside() {
+    let home = tempfile::tempdir().unwrap();
+    let spool = opened(home.path()).await;
+    spool.store("s", records(1..=5)).await.unwrap();
+    let batch = Batch { records: 4, ..Batch::default() };
+    let failed = drain_once(&spool, "s", batch, async |_batch| Err::<(), _>("no connection")).await.unwrap();
+    assert_eq!(failed, Drained { sent: 0, set_aside: 0, kept: 4, error: Some("no connection") });
+    assert_eq!(spooled(&all(&spool, "s").await), [1, 2, 3, 4, 5]);
+    let partly = drain_once(&spool, "s", batch, async |batch| {
+        assert_eq!(numbers(&batch), [1, 2, 3, 4]);
+        Answer::Partly(vec![Fate::Sent, Fate::Refused("no key".to_owned()), Fate::Kept, Fate::Sent], Some("throttled"))
+    });
+    let partly = partly.await.unwrap();
+    assert_eq!(partly, Drained { sent: 2, set_aside: 1, kept: 1, error: Some("throttled") });
+    assert_eq!(spooled(&all(&spool, "s").await), [3, 5]);
+    assert_eq!(spool.aside(0, 9).await.unwrap()[0].reason, "no key");
+}
+
+#[tokio::test]
+async fn nothing_is_sent_of_a_stream_that_has_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let spool = opened(home.path()).await;
+    spool.store("s", records([1])).await.unwrap();
+    let drained = drain_once(&spool, "t", TWO, async |_batch| -> Result<(), &str> { unreachable!("there is nothing") });
+    assert_eq!(drained.await.unwrap(), Drained { sent: 0, set_aside: 0, kept: 0, error: None });
+}
