@@ -112,6 +112,32 @@ impl From<crate::Error> for Failure {
     }
 }
 
+impl From<&shardmill_producer::Error> for Failure {
+    fn from(error: &shardmill_producer::Error) -> Self {
+        use shardmill_producer::Error;
+
+        let message = with_causes(error);
+        match error {
+            Error::Rejected { .. } if error.is_denied() => Self::not_permitted(message),
+            Error::Rejected { .. } => Self::unavailable(message),
+            Error::Refused { .. } | Error::Stopped { .. } => Self::running(message),
+        }
+    }
+}
+
+impl From<shardmill_spool::Error> for Failure {
+    fn from(error: shardmill_spool::Error) -> Self {
+        use shardmill_spool::Error;
+
+        let message = with_causes(&error);
+        match error {
+            Error::InUse { .. } => Self::unavailable(message),
+            Error::NotThere(_) | Error::Options(_) | Error::Foreign { .. } => Self::configuration(message),
+            _other => Self::running(message),
+        }
+    }
+}
+
 impl From<shardmill_stream::Error> for Failure {
     fn from(error: shardmill_stream::Error) -> Self {
         Self::of_class(Class::of_stream(error.kind()), with_causes(&error))

@@ -14,6 +14,7 @@ mod signals;
 mod stream;
 mod tail;
 mod text;
+mod spool;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,6 +37,7 @@ Examples:
   shardmill tail orders                       what comes into a stream?
   shardmill put orders events.jsonl --key-field /user    records into a stream
   shardmill stream describe orders            a stream's shards; create, split, merge and scale likewise
+  shardmill spool drain --folder /var/lib/orders     send what an outage left on the disk
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
@@ -88,6 +90,9 @@ enum Command {
     /// Make streams, look at them, and change their shards.
     #[command(subcommand)]
     Stream(stream::Command),
+    /// Look at records that wait on the disk for their stream, send them, or drop them.
+    #[command(subcommand)]
+    Spool(spool::Command),
     /// Look at plugins.
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -139,6 +144,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Tail(arguments) => tail::tail(&arguments).await,
             Command::Put(arguments) => put::put(&arguments).await,
             Command::Stream(command) => stream::run(&command).await,
+            Command::Spool(command) => spool::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
         }
     });

@@ -1,0 +1,73 @@
+//! `shardmill spool`: look at records that wait on the disk for their stream, send them, or drop them.
+
+mod drain;
+mod drop;
+mod list;
+mod shown;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use shardmill_spool::Spool;
+
+use super::Failure;
+use crate::config::{Log, LogFormat};
+use crate::telemetry;
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// List what is in a spool, by stream, and the records that are set aside.
+    #[command(after_help = list::EXAMPLES)]
+    List(list::Arguments),
+    /// Send what is in a spool, and remove it when its stream has it.
+    #[command(after_help = drain::EXAMPLES)]
+    Drain(drain::Arguments),
+    /// Drop records of a spool unsent.
+    #[command(after_help = drop::EXAMPLES)]
+    Drop(drop::Arguments),
+}
+
+/// Which spool.
+#[derive(Debug, Args)]
+struct Folder {
+    /// The spool's folder.
+    #[arg(long, value_name = "DIR", env = "SHARDMILL_SPOOL")]
+    folder: PathBuf,
+}
+
+pub(super) async fn run(command: &Command) -> Result<(), Failure> {
+    telemetry::init(&Log { format: LogFormat::Human, filter: "warn".to_owned() })?;
+    match command {
+        Command::List(arguments) => list::list(arguments).await,
+        Command::Drain(arguments) => drain::drain(arguments).await,
+        Command::Drop(arguments) => drop::drop_records(arguments).await,
+    }
+}
+
+// === impl Folder ===
+
+impl Folder {
+    /// Opens the spool for this process alone.
+    async fn open(&self) -> Result<Spool, Failure> {
+        Spool::open_existing(&self.folder).await.map_err(|error| {
+            let is_in_use = matches!(error, shardmill_spool::Error::InUse { .. });
+            let failure = Failure::from(error);
+            if is_in_use {
+                return failure.help(
+                    "what a running program has in its spool, its metrics shardmill_spool_… say; it sends it by itself",
+                );
+            }
+            failure
+        })
+    }
+}
+
+/// The stream must have something in the spool, if it is named: a name that was mistyped is no empty spool.
+fn check_stream(spool: &Spool, stream: Option<&str>) -> Result<(), Failure> {
+    let known = spool.depth().streams;
+    let Some(stream) = stream.filter(|stream| !known.contains_key(*stream)) else { return Ok(()) };
+    let names: Vec<String> = known.into_keys().map(|name| shown::line(&name)).collect();
+    let help =
+        if names.is_empty() { "the spool is empty".to_owned() } else { format!("its streams: {}", names.join(", ")) };
+    Err(Failure::running(format!("the spool has no stream `{}`", shown::line(stream))).help(help))
+}
