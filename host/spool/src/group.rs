@@ -99,7 +99,9 @@ mod tests {
 
     use super::*;
 
-    fn store(stream: &str, sizes: &[usize]) -> (Job, oneshot::Receiver<Result<(), (usize, Error)>>) {
+    type Answer = oneshot::Receiver<Result<(), (usize, Error)>>;
+
+    fn store(stream: &str, sizes: &[usize]) -> (Job, Answer) {
         let record = |size: &usize| UserRecord {
             partition_key: "k".into(),
             explicit_hash_key: None,

@@ -5,7 +5,7 @@ mod draining;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::registry::Registry;
@@ -135,25 +135,20 @@ async fn payloads_of_any_size_and_keys_of_any_text_come_back_byte_for_byte() {
 #[tokio::test]
 async fn what_many_callers_store_is_synced_once() {
     let home = tempfile::tempdir().unwrap();
-    let metrics = Metrics::default();
     let mut registry = Registry::default();
     let counted = Metrics::register(&mut registry);
-    drop(metrics);
     // The thread stands still in the first change until all are waiting.
-    let gate = Arc::new(Mutex::new(()));
-    let held = gate.lock().unwrap();
-    let clock: Clock = {
-        let gate = Arc::clone(&gate);
-        Arc::new(move || {
-            drop(gate.lock());
-            SystemTime::now()
-        })
-    };
+    let (gate, shut) = mpsc::channel::<()>();
+    let shut = Mutex::new(shut);
+    let clock: Clock = Arc::new(move || {
+        let _opened = shut.lock().unwrap().recv();
+        SystemTime::now()
+    });
     let spool = Spool::start(home.path(), Some(Options::default()), counted, clock).await.unwrap();
     let first = spool.store("s", records([0]));
     let waiting: Vec<_> = (1..=200).map(|number| spool.store("s", records([number]))).collect();
     assert!(spool.holds("s"), "they are on their way");
-    drop(held);
+    drop(gate);
     first.await.unwrap();
     for stored in waiting {
         stored.await.unwrap();

@@ -9,19 +9,22 @@ async fn a_spool_is_drained_batch_by_batch_in_order() {
     let home = tempfile::tempdir().unwrap();
     let spool = opened(home.path()).await;
     spool.store("s", records(1..=5)).await.unwrap();
-    let mut sent = Vec::new();
-    loop {
-        let drained = drain_once(&spool, "s", TWO, async |batch| {
-            sent.extend(batch);
-            Ok::<(), &str>(())
-        })
-        .await
-        .unwrap();
-        if drained.sent == 0 {
-            break;
+    let drained = spool.clone();
+    // In a task of its own, as a program does it.
+    let task = tokio::spawn(async move {
+        let mut sent = Vec::new();
+        loop {
+            let send = async |batch| {
+                tokio::task::yield_now().await;
+                sent.extend(batch);
+                Ok::<(), &str>(())
+            };
+            if drain_once(&drained, "s", TWO, send).await.unwrap().sent == 0 {
+                return sent;
+            }
         }
-    }
-    assert_eq!(sent, records(1..=5));
+    });
+    assert_eq!(task.await.unwrap(), records(1..=5));
     assert!(spool.streams().is_empty());
 }
 
