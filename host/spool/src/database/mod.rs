@@ -1,5 +1,6 @@
 //! The database in the spool's file: changes as a whole and durable, within the bound, and damage found.
 
+mod dropping;
 mod records;
 pub(crate) mod row;
 mod schema;
@@ -13,7 +14,8 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::Error;
 use crate::folder::{Folder, Witness};
 use crate::layout::{Layout, PAGE};
-pub use records::{Aside, Selection, Spooled};
+pub use dropping::Selection;
+pub use records::{Aside, Spooled};
 
 /// What is kept of a stream. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
