@@ -8,15 +8,18 @@
 //! ```no_run
 //! use std::time::Duration;
 //!
-//! use shardmill_producer::{Metrics, Options, Producer};
+//! use shardmill_producer::{Acknowledged, Metrics, Options, Producer};
 //! use shardmill_record::UserRecord;
 //!
 //! # async fn example(client: aws_sdk_kinesis::Client) -> Result<(), Box<dyn std::error::Error>> {
 //! let producer = Producer::start(client, "clicks".to_owned(), Options::default(), Metrics::default(), 7);
 //! let record = UserRecord { partition_key: "ann".to_owned(), explicit_hash_key: None, data: "click".into() };
 //! let pending = producer.put_with_result(record).await?;
-//! let receipt = pending.await?;
-//! println!("{} {}", receipt.shard, receipt.sequence_number);
+//! match pending.await? {
+//!     Acknowledged::Stored(receipt) => println!("{} {}", receipt.shard, receipt.sequence_number),
+//!     // Only with a spool.
+//!     Acknowledged::Spooled { .. } => println!("on the disk, until the stream takes it"),
+//! }
 //! let left = producer.close(Duration::from_secs(10)).await;
 //! assert_eq!(left.records, 0);
 //! # Ok(())
@@ -58,4 +61,4 @@ pub use metrics::Metrics;
 pub use options::{BatchOptions, InvalidOption, Options, Ordering};
 pub use permit::Permit;
 pub use producer::{Backlog, Left, Offered, Overflow, Pending, Producer, PutSink, Queue, SinkError};
-pub use result::{Failed, MessageId, PutError, Reason, Receipt, Refusal};
+pub use result::{Acknowledged, Failed, MessageId, PutError, Reason, Receipt, Refusal};

@@ -22,6 +22,7 @@ pub struct Metrics {
     records_acknowledged: Family<StreamLabels, Counter>,
     acknowledged_bytes: Family<StreamLabels, Counter>,
     records_failed: Family<ReasonLabels, Counter>,
+    records_spooled: Family<StreamLabels, Counter>,
     queue_dropped: Family<StreamLabels, Counter>,
     kinesis_records_sent: Family<StreamLabels, Counter>,
     bytes_sent: Family<StreamLabels, Counter>,
@@ -85,6 +86,7 @@ pub(crate) struct StreamMetrics {
     records_acknowledged: Counter,
     acknowledged_bytes: Counter,
     records_failed: Family<ReasonLabels, Counter>,
+    records_spooled: Counter,
     queue_dropped: Counter,
     kinesis_records_sent: Counter,
     bytes_sent: Counter,
@@ -113,6 +115,7 @@ impl Default for Metrics {
             records_acknowledged: Family::default(),
             acknowledged_bytes: Family::default(),
             records_failed: Family::default(),
+            records_spooled: Family::default(),
             queue_dropped: Family::default(),
             kinesis_records_sent: Family::default(),
             bytes_sent: Family::default(),
@@ -192,6 +195,7 @@ impl Metrics {
             ("records_received", "User records that were given to producers", &self.records_received),
             ("records_sent", "User records in requests, each time they are sent", &self.records_sent),
             ("records_acknowledged", "User records that the service has stored", &self.records_acknowledged),
+            ("records_spooled", "User records that went to the spool on the disk", &self.records_spooled),
             ("queue_dropped", "User records that a queue before a producer had no room for", &self.queue_dropped),
             (
                 "kinesis_records_sent",
@@ -246,6 +250,7 @@ impl Metrics {
             records_acknowledged: counter(&self.records_acknowledged),
             acknowledged_bytes: counter(&self.acknowledged_bytes),
             records_failed: self.records_failed.clone(),
+            records_spooled: counter(&self.records_spooled),
             queue_dropped: counter(&self.queue_dropped),
             kinesis_records_sent: counter(&self.kinesis_records_sent),
             bytes_sent: counter(&self.bytes_sent),
@@ -314,6 +319,10 @@ impl StreamMetrics {
         self.records_failed.get_or_create(&ReasonLabels { stream: self.stream.clone(), reason }).inc();
     }
 
+    pub(crate) fn spooled(&self, records: usize) {
+        self.records_spooled.inc_by(records as u64);
+    }
+
     pub(crate) fn dropped(&self) {
         self.queue_dropped.inc();
     }
@@ -348,6 +357,7 @@ mod tests {
         stream.retried(2);
         stream.error("timeout");
         stream.failed("expired");
+        stream.spooled(2);
         stream.dropped();
         stream.settled(&Counts {
             acknowledged: 3,
@@ -368,6 +378,7 @@ mod tests {
             "records_acknowledged_total{stream=\"clicks\"} 3",
             "acknowledged_bytes_total{stream=\"clicks\"} 300",
             "records_failed_total{stream=\"clicks\",reason=\"expired\"} 1",
+            "records_spooled_total{stream=\"clicks\"} 2",
             "queue_dropped_total{stream=\"clicks\"} 1",
             "kinesis_records_sent_total{stream=\"clicks\"} 2",
             "sent_bytes_total{stream=\"clicks\"} 330",

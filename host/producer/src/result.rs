@@ -14,6 +14,23 @@ use crate::answer::Failure;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub(crate) u64);
 
+/// What has become of a record that is safe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Acknowledged {
+    /// The service has stored it.
+    Stored(Receipt),
+    /// It is on the disk, in the producer's spool, and is sent when the stream takes it. Only a producer
+    /// [with a spool](crate::Producer::start_with_spool) says so.
+    Spooled {
+        /// The record, as [`put`](crate::Producer::put) named it.
+        message_id: MessageId,
+        /// In how many requests it was before.
+        attempts: u32,
+        /// From when it was accepted until it was on the disk.
+        latency: Duration,
+    },
+}
+
 /// Where the service has stored a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receipt {
@@ -74,6 +91,9 @@ pub enum Reason {
     /// The producer ended before it was stored.
     #[error("the producer was stopped before the record was stored")]
     Stopped,
+    /// Its stream could not take it, and neither could the spool, for this reason.
+    #[error("the stream could not take it, nor could the spool: {0}")]
+    NotSpooled(Arc<str>),
 }
 
 /// What the service said, or what happened in place of an answer.
@@ -108,6 +128,25 @@ pub enum PutError {
 
 struct Last<'a>(Option<&'a Refusal>);
 
+// === impl Acknowledged ===
+
+impl Acknowledged {
+    /// The record, as [`put`](crate::Producer::put) named it.
+    pub fn message_id(&self) -> MessageId {
+        match self {
+            Self::Stored(Receipt { message_id, .. }) | Self::Spooled { message_id, .. } => *message_id,
+        }
+    }
+
+    /// Where the service has stored the record, if it has.
+    pub fn stored(self) -> Option<Receipt> {
+        match self {
+            Self::Stored(receipt) => Some(receipt),
+            Self::Spooled { .. } => None,
+        }
+    }
+}
+
 // === impl MessageId ===
 
 impl MessageId {
@@ -138,7 +177,7 @@ impl Reason {
         Self::Refused(Refusal::of(failure))
     }
 
-    /// One word: `expired`, `throttled`, `refused`, `invalid` or `stopped`, as metrics and the command line name it.
+    /// One word: `expired`, `throttled`, `refused`, `invalid`, `stopped` or `not-spooled`, as metrics and the command line name it.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Expired { .. } => "expired",
@@ -146,6 +185,7 @@ impl Reason {
             Self::Refused(_) => "refused",
             Self::Invalid(_) => "invalid",
             Self::Stopped => "stopped",
+            Self::NotSpooled(_) => "not-spooled",
         }
     }
 }

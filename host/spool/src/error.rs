@@ -19,6 +19,14 @@ pub enum Error {
         /// Who has it, as far as that is known: a process' id and its machine.
         owner: String,
     },
+    /// Somebody in this process sends the records of this stream already.
+    #[error("records of stream `{stream}` in the spool in {} are sent already by another producer of this process; take a folder for each, or share one producer", folder.display())]
+    Taken {
+        /// The spool's folder.
+        folder: PathBuf,
+        /// The stream.
+        stream: String,
+    },
     /// There is none in this folder.
     #[error("there is no spool in {}", .0.display())]
     NotThere(PathBuf),
@@ -104,7 +112,9 @@ impl Error {
             Self::Full { .. } | Self::TooLarge { .. } => "full",
             Self::DiskFull { .. } => "disk_full",
             Self::Damaged { .. } | Self::Foreign { .. } => "damaged",
-            Self::InUse { .. } | Self::NotThere(_) | Self::Options(_) | Self::Closed(_) => "unavailable",
+            Self::InUse { .. } | Self::Taken { .. } | Self::NotThere(_) | Self::Options(_) | Self::Closed(_) => {
+                "unavailable"
+            }
             Self::Io { .. } => "io",
         }
     }

@@ -31,7 +31,7 @@ pub use drain::{Answer, Batch, Drained, Fate, drain_once};
 pub use error::{Error, StoreError};
 pub use metrics::Metrics;
 pub use options::{Full, InvalidOptions, Options};
-pub use spool::{Counted, Spool};
+pub use spool::{Counted, Sender, Spool};
 pub use state::{Depth, StreamDepth};
 
 /// A record's place in the spool that it came from.

@@ -33,6 +33,14 @@ pub struct Counted {
     pub bytes: u64,
 }
 
+/// The right to send what a spool holds of one stream: there is one at a time, so that nothing is sent twice or out of order
+/// while all goes well. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Sender {
+    spool: Spool,
+    stream: Arc<str>,
+}
+
 // === impl Spool ===
 
 impl Spool {
@@ -208,6 +216,23 @@ impl Spool {
         self.state.until_some(stream).await;
     }
 
+    /// Waits until no records of a stream wait, nor are being stored.
+    pub async fn until_none(&self, stream: &str) {
+        self.state.until_none(stream).await;
+    }
+
+    /// The right to send the records of a stream.
+    ///
+    /// # Errors
+    /// [`Error::Taken`] if somebody has it.
+    pub fn sender(&self, stream: &str) -> Result<Sender, Error> {
+        let stream: Arc<str> = stream.into();
+        if self.state.takes(&stream) {
+            return Ok(Sender { spool: self.clone(), stream });
+        }
+        Err(Error::Taken { folder: PathBuf::from(&*self.folder), stream: stream.to_string() })
+    }
+
     /// Does what was asked for before, closes the files and gives the folder free. Whatever is asked for later, also by
     /// clones, ends with [`Error::Closed`]. A spool that is only dropped closes too, a little later.
     pub async fn close(self) -> Result<(), Error> {
@@ -223,6 +248,26 @@ impl Spool {
         let closed = || Error::Closed(PathBuf::from(&*self.folder));
         self.jobs.send(job(done)).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
+    }
+}
+
+// === impl Sender ===
+
+impl Sender {
+    /// The spool.
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
+    /// The stream, as it was named.
+    pub fn stream(&self) -> &str {
+        &self.stream
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.spool.state.gives_back(&self.stream);
     }
 }
 

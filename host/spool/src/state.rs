@@ -1,6 +1,6 @@
 //! What a spool holds, for whoever asks: kept in memory beside the database.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -34,8 +34,8 @@ pub struct StreamDepth {
 #[derive(Debug, Default)]
 pub(crate) struct State {
     inner: Mutex<Inner>,
-    /// Something was stored.
-    stored: Notify,
+    /// Something was stored or removed.
+    changed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +43,8 @@ struct Inner {
     depth: Depth,
     /// Records that are on their way into the spool.
     storing: HashMap<Arc<str>, u64>,
+    /// Streams whose records somebody sends.
+    senders: HashSet<Arc<str>>,
 }
 
 // === impl State ===
@@ -68,8 +70,19 @@ impl State {
             *storing = storing.saturating_sub(records);
             if *storing == 0 {
                 inner.storing.remove(stream);
+                drop(inner);
+                self.changed.notify_waiters();
             }
         }
+    }
+
+    /// Whether nobody else sends the records of a stream: then it is the caller's until [`gives_back`](Self::gives_back).
+    pub(crate) fn takes(&self, stream: &Arc<str>) -> bool {
+        self.lock().senders.insert(Arc::clone(stream))
+    }
+
+    pub(crate) fn gives_back(&self, stream: &str) {
+        self.lock().senders.remove(stream);
     }
 
     /// How it is now.
@@ -92,20 +105,29 @@ impl State {
         inner.depth.disk_bytes = disk_bytes;
         let depth = inner.depth.clone();
         drop(inner);
-        self.stored.notify_waiters();
+        self.changed.notify_waiters();
         depth
     }
 
     /// Waits until records of a stream wait.
     pub(crate) async fn until_some(&self, stream: &str) {
+        self.until(|state| state.lock().depth.streams.get(stream).is_some_and(|found| found.records > 0)).await;
+    }
+
+    /// Waits until no records of a stream wait or are on their way.
+    pub(crate) async fn until_none(&self, stream: &str) {
+        self.until(|state| !state.holds(stream)).await;
+    }
+
+    async fn until(&self, is_so: impl Fn(&Self) -> bool) {
         loop {
-            let mut stored = std::pin::pin!(self.stored.notified());
+            let mut changed = std::pin::pin!(self.changed.notified());
             // Before the look, so that nothing is missed in between.
-            stored.as_mut().enable();
-            if self.lock().depth.streams.get(stream).is_some_and(|found| found.records > 0) {
+            changed.as_mut().enable();
+            if is_so(self) {
                 return;
             }
-            stored.await;
+            changed.await;
         }
     }
 

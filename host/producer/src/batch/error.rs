@@ -65,6 +65,12 @@ impl Error {
         }
     }
 
+    /// Whether the service refuses what is in the request, and not the stream or who asks.
+    pub(crate) fn is_about_records(&self) -> bool {
+        let codes = ["ValidationException", "InvalidArgumentException", "SerializationException"];
+        matches!(self, Self::Rejected { code, operation, .. } if *operation == "PutRecords" && codes.contains(&code.as_str()))
+    }
+
     /// Whether the service refuses because of who asks: permissions, keys or credentials.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Rejected { code, .. } if is_denied(code))

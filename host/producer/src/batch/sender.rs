@@ -26,6 +26,8 @@ pub struct BatchSender {
     shards: Arc<Shards>,
     metrics: Arc<StreamMetrics>,
     troubles: Troubles,
+    /// Whether its records were received by somebody else before.
+    is_of_spool: bool,
 }
 
 // === impl BatchSender ===
@@ -51,7 +53,13 @@ impl BatchSender {
             metrics,
             troubles: Troubles::new(stream),
             caller,
+            is_of_spool: false,
         }
+    }
+
+    /// For records that are counted as received already.
+    pub(crate) fn of_spool(self) -> Self {
+        Self { is_of_spool: true, ..self }
     }
 
     /// The stream's name or ARN, as it was given.
@@ -86,7 +94,9 @@ impl BatchSender {
         let mut mapping = Mapping::new(&self.shards);
         let mut sending = Sending::new(records, self.rules, &self.rates, mapping.known(), Instant::now());
         if !sending.is_over() {
-            self.metrics.received(count);
+            if !self.is_of_spool {
+                self.metrics.received(count);
+            }
             sending.ask(permit);
         }
         let mut trouble = self.troubles.of_sender();

@@ -61,6 +61,10 @@ pub struct Options {
     /// How long a record is tried, from when it was accepted: 100 ms to 7 days. Then it has failed. Default: 30 s.
     #[serde(with = "units::time")]
     pub record_ttl: Duration,
+    /// For a producer with a spool: how long nothing may have been stored, although it was tried and not only throttled, before
+    /// records go to the disk: 100 ms to 10 minutes. At the latest they go when their time is over. Default: 5 s.
+    #[serde(with = "units::time")]
+    pub spool_after: Duration,
     /// How much of what a shard takes (1,000 Kinesis records and 1 MiB a second) this producer sends to it, in percent: 1 to
     /// 1,000,000, which is no limit. Throttles lower it for a while. More than 100 uses what others leave. Default: 150.
     pub rate_limit_percent: u32,
@@ -125,6 +129,7 @@ impl Default for Options {
             record_max_bytes: MAX_RECORD_BYTES,
             buffer_time: Duration::from_millis(100),
             record_ttl: Duration::from_secs(30),
+            spool_after: Duration::from_secs(5),
             rate_limit_percent: 150,
             fail_if_throttled: false,
             request_timeout: Duration::from_secs(6),
@@ -170,6 +175,7 @@ impl Options {
             ("record-ttl", Time(&mut self.record_ttl, 100 * millisecond, 7 * 24 * 60 * minute)),
             ("buffer-time", Time(&mut self.buffer_time, Duration::ZERO, longest_buffering)),
             ("rate-limit-percent", Percent(&mut self.rate_limit_percent, 1, HIGHEST_RATE_PERCENT)),
+            ("spool-after", Time(&mut self.spool_after, 100 * millisecond, 10 * minute)),
             ("request-timeout", Time(&mut self.request_timeout, 100 * millisecond, 10 * minute)),
             ("max-requests", Count(&mut self.max_requests, 1, 256)),
             ("pending-max-records", Count(&mut self.pending_max_records, 1, 100_000_000)),

@@ -18,6 +18,7 @@ fn what_toml_says_is_what_code_says() {
         record-ttl = "1m 30s"
         rate-limit-percent = 80
         fail-if-throttled = true
+        spool-after = "2s"
         request-timeout = "3s"
         max-requests = 8
         pending-max-records = 5000
@@ -36,6 +37,7 @@ fn what_toml_says_is_what_code_says() {
         record_ttl: Duration::from_secs(90),
         rate_limit_percent: 80,
         fail_if_throttled: true,
+        spool_after: Duration::from_secs(2),
         request_timeout: Duration::from_secs(3),
         max_requests: 8,
         pending_max_records: 5_000,

@@ -200,6 +200,16 @@ impl<T> Plan<T> {
         }
     }
 
+    /// Whether a record is none that the stream will never take.
+    pub(crate) fn takes(&self, record: &UserRecord) -> bool {
+        validate(record, self.record_max_bytes).is_ok()
+    }
+
+    /// Whether requests are on their way.
+    pub(crate) fn is_waiting_for_answers(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
     /// Takes in a record, with an id above those of all before it.
     pub(crate) fn push(&mut self, item: Item<T>) {
         match self.check(&item.record) {

@@ -6,17 +6,19 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use super::Left;
+use super::drain::Drain;
 use super::flushes::Flushes;
 use super::losses::Losses;
 use super::pending::Ticket;
 use super::shared::{Command, Shared};
+use super::spooling::{Spooled, Spooling};
 use crate::backoff::Backoff;
 use crate::call::{self, Caller, Outcome};
 use crate::limits::size;
 use crate::mapping::{Found, Listed, Mapping, Shards};
 use crate::plan::{Item, Next, Plan, Request, RequestId, Resolved, Rules};
 use crate::trouble::{Trouble, Troubles};
-use crate::{Failed, MessageId, Options, Permit, Reason, Receipt};
+use crate::{Acknowledged, Failed, MessageId, Options, Permit, Reason, Receipt};
 
 /// The task behind a [`Producer`](super::Producer): owns what is on its way, and does all that takes time.
 ///
@@ -32,6 +34,8 @@ pub(super) struct Driver {
     inbox: Vec<Item<Ticket>>,
     flushes: Flushes,
     losses: Losses,
+    spooling: Option<Spooling>,
+    drain: Option<Drain>,
     closing: Option<Closing>,
 }
 
@@ -39,6 +43,8 @@ pub(super) struct Driver {
 #[derive(Debug, Default)]
 struct Closing {
     deadline: Option<Instant>,
+    /// Whether the deadline has passed, and everything is given up.
+    is_over: bool,
     left: Left,
     told: Vec<oneshot::Sender<Left>>,
 }
@@ -49,6 +55,7 @@ enum Event {
     Woken,
     Answered(RequestId, Vec<Outcome>),
     Listed(Listed),
+    Spooled(Spooled),
 }
 
 // === impl Driver ===
@@ -68,9 +75,18 @@ impl Driver {
             inbox: Vec::new(),
             flushes: Flushes::default(),
             losses: Losses::new(stream),
+            spooling: None,
+            drain: None,
             closing: None,
             shared,
         }
+    }
+
+    /// With a spool, and the task that empties it.
+    pub(super) fn spools(mut self, spooling: Spooling, drain: Drain) -> Self {
+        self.spooling = Some(spooling);
+        self.drain = Some(drain);
+        self
     }
 
     /// Runs until the producer is closed, or nobody has it any more, and everything is resolved.
@@ -80,10 +96,19 @@ impl Driver {
         loop {
             let now = Instant::now();
             let is_closed = self.take_work(now);
-            let wakes = [self.send(now), self.mapping.start(self.plan.map_wanted(), now), self.deadline()];
+            let wakes = [
+                self.turn_to_spool(now),
+                self.send(now),
+                self.mapping.start(self.plan.map_wanted(), now),
+                self.deadline(),
+            ];
             self.resolve(now);
+            if self.spool(now) {
+                // What became of the last ones of those on their way.
+                continue;
+            }
             if is_closed && self.shared.pending().0 == 0 {
-                return;
+                return self.end_drain().await;
             }
             let wakes = wakes.into_iter().flatten().min();
             let wakes = if self.shared.rest(wakes) { wakes } else { Some(now) };
@@ -91,6 +116,7 @@ impl Driver {
                 Event::Woken => {}
                 Event::Answered(request, outcomes) => self.answered(request, outcomes, &mut trouble),
                 Event::Listed(listed) => self.listed(listed, &mut trouble),
+                Event::Spooled(spooled) => self.spooled(spooled, Instant::now()),
             }
         }
     }
@@ -99,6 +125,12 @@ impl Driver {
         let time = async {
             match wakes {
                 Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        let spooled = async {
+            match &mut self.spooling {
+                Some(spooling) => spooling.stored().await,
                 None => std::future::pending().await,
             }
         };
@@ -113,6 +145,7 @@ impl Driver {
                 },
             },
             listed = self.mapping.listed() => Event::Listed(listed),
+            spooled = spooled => Event::Spooled(spooled),
         }
     }
 
@@ -123,7 +156,10 @@ impl Driver {
         self.shared.metrics.received(records);
         self.shared.metrics.pends(records, bytes);
         for item in self.inbox.drain(..) {
-            self.plan.push(item);
+            match &mut self.spooling {
+                Some(spooling) if spooling.spools() && self.plan.takes(&item.record) => spooling.take(item),
+                _ => self.plan.push(item),
+            }
         }
         for command in work.commands {
             match command {
@@ -136,6 +172,7 @@ impl Driver {
                     }
                 }
                 Command::Close { deadline, done } => {
+                    self.drain.as_ref().map(Drain::stop);
                     let closing = self.closing.get_or_insert_default();
                     closing.deadline = closing.deadline.into_iter().chain(deadline).min();
                     closing.told.push(done);
@@ -145,19 +182,97 @@ impl Driver {
         if work.is_closed {
             self.plan.flush(u64::MAX);
         }
-        if self.deadline().is_some_and(|deadline| deadline <= now) {
+        if let Some(closing) = &mut self.closing
+            && !closing.is_over
+            && closing.deadline.is_some_and(|deadline| deadline <= now)
+        {
+            closing.is_over = true;
             self.plan.give_up(&Reason::Stopped);
             self.requests.abort_all();
         }
         work.is_closed
     }
 
+    /// If it is not over yet.
     fn deadline(&self) -> Option<Instant> {
-        self.closing.as_ref()?.deadline
+        self.closing.as_ref().filter(|closing| !closing.is_over)?.deadline
+    }
+
+    /// Looks whether the stream is gone. When it will be, if nothing changes.
+    fn turn_to_spool(&mut self, now: Instant) -> Option<Instant> {
+        let spooling = self.spooling.as_mut()?;
+        spooling.turn_back();
+        if self.shared.pending().0 == 0 {
+            spooling.idles();
+        }
+        let gone_at = spooling.gone_at()?;
+        if gone_at > now {
+            return Some(gone_at);
+        }
+        spooling.turn("the stream cannot be reached");
+        None
+    }
+
+    /// Puts into the spool what goes there. Whether that resolved something.
+    fn spool(&mut self, now: Instant) -> bool {
+        let Some(spooling) = &mut self.spooling else { return false };
+        let turns = spooling.turns();
+        if turns && self.plan.is_waiting_for_answers() {
+            return false;
+        }
+        if turns {
+            self.plan.give_up(&Reason::Stopped);
+            self.resolve(now);
+            self.spooling.as_mut().map(Spooling::turned);
+        }
+        self.spooling.as_mut().map(Spooling::store);
+        turns
+    }
+
+    /// What the spool has taken, and what it has not.
+    fn spooled(&mut self, spooled: Spooled, now: Instant) {
+        let Spooled { kept, lost } = spooled;
+        self.release(&kept);
+        self.shared.metrics.spooled(kept.len());
+        for Item { id, attempts, accepted, ticket, .. } in kept {
+            self.shared.metrics.retried(attempts.saturating_sub(1));
+            self.flushes.resolved(id);
+            if let Some(ticket) = ticket {
+                let latency = now.saturating_duration_since(accepted);
+                // Who asked may have gone.
+                let _ = ticket.send(Ok(Acknowledged::Spooled { message_id: MessageId(id), attempts, latency }));
+            }
+        }
+        if let Some((lost, reason)) = lost {
+            self.release(&lost);
+            for item in &lost {
+                self.shared.metrics.retried(item.attempts.saturating_sub(1));
+                self.flushes.resolved(item.id);
+            }
+            self.give_up(lost.into_iter().map(|item| (item, reason.clone())).collect(), now);
+        }
+        self.flushes.tell();
+    }
+
+    /// Lets the task that empties the spool end, within the deadline.
+    async fn end_drain(&mut self) {
+        let deadline = self.closing.as_ref().and_then(|closing| closing.deadline);
+        if let Some(drain) = &mut self.drain {
+            match deadline {
+                Some(deadline) => _ = tokio::time::timeout_at(deadline, drain.end()).await,
+                None => drain.end().await,
+            }
+        }
+        if let (Some(spooling), Some(closing)) = (&self.spooling, &mut self.closing) {
+            closing.left.spooled = spooling.depth();
+        }
     }
 
     /// Starts what is to be sent now. When something is to be sent next.
     fn send(&mut self, now: Instant) -> Option<Instant> {
+        if self.spooling.as_ref().is_some_and(|spooling| !spooling.sends()) {
+            return None;
+        }
         loop {
             match self.plan.next(now) {
                 Next::Send(request) => self.start(request),
@@ -183,6 +298,11 @@ impl Driver {
     fn answered(&mut self, request: RequestId, outcomes: Vec<Outcome>, trouble: &mut Trouble<'_>) {
         let now = Instant::now();
         let is_stored = outcomes.iter().any(Result::is_ok);
+        if let Some(spooling) = &mut self.spooling {
+            let is_unreachable =
+                outcomes.iter().flat_map(|outcome| outcome.as_ref().err()).any(|failure| !failure.is_throttle());
+            spooling.tried(is_stored, is_unreachable, now);
+        }
         let failure = self.plan.settle(request, outcomes, now, |failures| self.backoff.delay(failures));
         match (self.plan.failing_since(), failure) {
             (Some(since), Some(failure)) => trouble.lasts(now.saturating_duration_since(since), &failure),
@@ -204,6 +324,9 @@ impl Driver {
                 }
             }
             Err(failure) => {
+                if let Some(spooling) = &mut self.spooling {
+                    spooling.tried(false, !self.plan.has_map() && !failure.is_throttle(), now);
+                }
                 if failure.advice().is_some() {
                     self.plan.map_refused(&Reason::refused(&failure), now);
                 } else if !self.plan.has_map() {
@@ -217,12 +340,11 @@ impl Driver {
     fn resolve(&mut self, now: Instant) {
         let metrics = Arc::clone(&self.shared.metrics);
         metrics.settled(&self.plan.take_counts());
-        let resolved = self.plan.take_resolved();
-        if !resolved.is_empty() {
-            let bytes = resolved.iter().map(|resolved| size(&resolved.item.record)).sum();
-            metrics.pends_no_more(resolved.len(), bytes);
-            self.shared.release(resolved.len(), bytes);
+        let mut resolved = self.plan.take_resolved();
+        if let Some(spooling) = &mut self.spooling {
+            resolved = spooling.hold(resolved);
         }
+        self.release(resolved.iter().map(|resolved| &resolved.item));
         let mut given_up = Vec::new();
         for Resolved { item, result } in resolved {
             metrics.retried(item.attempts.saturating_sub(1));
@@ -241,13 +363,23 @@ impl Driver {
                         may_be_repeated: item.may_be_repeated,
                     };
                     // Who asked may have gone.
-                    let _ = ticket.send(Ok(receipt));
+                    let _ = ticket.send(Ok(Acknowledged::Stored(receipt)));
                 }
                 Err(reason) => given_up.push((item, reason)),
             }
         }
         self.give_up(given_up, now);
         self.flushes.tell();
+    }
+
+    /// Makes room for as many records.
+    fn release<'a>(&self, items: impl IntoIterator<Item = &'a Item<Ticket>>) {
+        let (records, bytes) =
+            items.into_iter().fold((0, 0), |(records, bytes), item| (records + 1, bytes + size(&item.record)));
+        if records > 0 {
+            self.shared.metrics.pends_no_more(records, bytes);
+            self.shared.release(records, bytes);
+        }
     }
 
     /// Where records end that are not stored, in the order in which they were given up: all of them come through here.
@@ -282,6 +414,13 @@ impl Drop for Driver {
         self.shared.end();
         self.take_work(now);
         self.plan.give_up(&Reason::Stopped);
+        // There is no time left for the disk.
+        if let Some(spooling) = self.spooling.take() {
+            let lost = spooling.into_left();
+            self.release(&lost);
+            lost.iter().for_each(|item| self.flushes.resolved(item.id));
+            self.give_up(lost.into_iter().map(|item| (item, Reason::Stopped)).collect(), now);
+        }
         self.resolve(now);
         let Closing { mut left, told, .. } = self.closing.take().unwrap_or_default();
         for closer in told {

@@ -4,6 +4,7 @@
 //! starts requests as tasks, and tells who waits (`pending`) what became of it. `sink`
 //! and `queue` are other ways in.
 
+mod drain;
 mod driver;
 mod flushes;
 mod losses;
@@ -12,18 +13,22 @@ mod queue;
 mod room;
 mod shared;
 mod sink;
+mod spooling;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use shardmill_record::UserRecord;
+use shardmill_spool::Spool;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::{Failed, MessageId, Metrics, Options, PutError};
+use crate::{BatchOptions, BatchSender, Failed, MessageId, Metrics, Options, PutError};
+use drain::Drain;
 use driver::Driver;
 use shared::{Command, Shared};
+use spooling::Spooling;
 
 pub use pending::Pending;
 pub use queue::{Offered, Overflow, Queue};
@@ -40,6 +45,7 @@ pub struct Producer(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
+    spool: Option<Spool>,
 }
 
 /// Records that are accepted and neither acknowledged nor given up.
@@ -60,6 +66,9 @@ pub struct Left {
     pub bytes: u64,
     /// How many of them the service may have stored all the same: an answer was lost, or had not come yet.
     pub may_be_stored: u64,
+    /// User records of the stream that wait in the spool, those of earlier times too. They are safe, and no part of the
+    /// numbers above.
+    pub spooled: u64,
     /// Those of them whose results nobody was waiting for, in the order in which they were given up. The others are in the
     /// results of their [`Pending`].
     pub unclaimed: Vec<Failed>,
@@ -83,7 +92,42 @@ impl Producer {
         let shared = Arc::new(Shared::new(stream.into(), &options, metrics));
         let driver = Driver::new(&client, Arc::clone(&shared), &options, seed);
         tokio::spawn(driver.run());
-        Self(Arc::new(Handle { shared }))
+        Self(Arc::new(Handle { shared, spool: None }))
+    }
+
+    /// Starts a producer with a spool. What its stream does not take in time goes to the disk, and from there to the stream
+    /// when that is back: when a record's time is over, when the service refuses records until somebody has mended something,
+    /// when nothing could be stored for [`Options::spool_after`], and what is left when the producer is closed. From then
+    /// on all that is put goes there, so that keys keep their order, until the spool has nothing of the stream any more. What is
+    /// in the spool from an earlier time comes first.
+    ///
+    /// A record that is in the spool counts as [acknowledged](crate::Acknowledged::Spooled): it survives the end of this
+    /// process, however that comes. Until a record is acknowledged it is in memory only.
+    ///
+    /// # Errors
+    /// [`shardmill_spool::Error::Taken`] if there is a producer with this spool for this stream already.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn start_with_spool(
+        client: Client,
+        stream: String,
+        options: Options,
+        metrics: Metrics,
+        seed: u64,
+        spool: &Spool,
+    ) -> Result<Self, shardmill_spool::Error> {
+        let options = options.within_bounds();
+        let sender = Arc::new(spool.sender(&stream)?);
+        let batch_options = BatchOptions::from(options.clone());
+        let batches = BatchSender::new(client.clone(), stream.clone(), batch_options, metrics.clone(), seed).of_spool();
+        let metrics = Arc::new(metrics.of_stream(&stream));
+        let shared = Arc::new(Shared::new(stream.into(), &options, metrics));
+        let spooling = Spooling::new(Arc::clone(&sender), options.spool_after);
+        let drain = Drain::start(sender, batches, Arc::clone(&shared), seed);
+        let driver = Driver::new(&client, Arc::clone(&shared), &options, seed).spools(spooling, drain);
+        tokio::spawn(driver.run());
+        Ok(Self(Arc::new(Handle { shared, spool: Some(spool.clone()) })))
     }
 
     /// The stream's name or ARN, as it was given.
@@ -155,7 +199,8 @@ impl Producer {
     }
 
     /// Accepts nothing more, sends what was accepted, and comes back when all of it is acknowledged or given up, `within` at
-    /// the latest: what is left then is given up as [`Reason::Stopped`](crate::Reason::Stopped), and told. A second call
+    /// the latest: what is left then is given up as [`Reason::Stopped`](crate::Reason::Stopped), and told; with a spool it goes
+    /// there, which takes as long as the disk does. What is in the spool stays there. A second call
     /// waits for the first, or for less if it says so, and finds nothing left.
     pub async fn close(&self, within: Duration) -> Left {
         let (done, left) = oneshot::channel();
@@ -164,6 +209,13 @@ impl Producer {
             return Left::default();
         }
         left.await.unwrap_or_default()
+    }
+
+    /// Comes back when nothing of the stream is in the spool, or on its way there; at once where there is no spool.
+    pub async fn drained(&self) {
+        if let Some(spool) = &self.0.spool {
+            spool.until_none(self.stream()).await;
+        }
     }
 
     /// How many records were given up whose results nobody waited for.

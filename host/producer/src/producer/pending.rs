@@ -4,10 +4,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::sync::oneshot;
 
-use crate::{Failed, MessageId, Receipt};
+use crate::{Acknowledged, Failed, MessageId};
 
 /// Whom to tell what becomes of a record; nobody, if it was only put.
-pub(super) type Ticket = Option<oneshot::Sender<Result<Receipt, Failed>>>;
+pub(super) type Ticket = Option<oneshot::Sender<Result<Acknowledged, Failed>>>;
 
 /// A record that is accepted: what becomes of it, as a future. Dropping it leaves the record on its way; if it fails then,
 /// that counts as nobody's.
@@ -15,7 +15,7 @@ pub(super) type Ticket = Option<oneshot::Sender<Result<Receipt, Failed>>>;
 #[must_use = "the record is sent in any case; `Producer::put` is for those who do not want to know"]
 pub struct Pending {
     message_id: MessageId,
-    result: oneshot::Receiver<Result<Receipt, Failed>>,
+    result: oneshot::Receiver<Result<Acknowledged, Failed>>,
 }
 
 // === impl Pending ===
@@ -33,7 +33,7 @@ impl Pending {
 }
 
 impl Future for Pending {
-    type Output = Result<Receipt, Failed>;
+    type Output = Result<Acknowledged, Failed>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let result = ready!(Pin::new(&mut self.result).poll(context));

@@ -45,7 +45,7 @@ async fn run(ordering: Ordering, seed: u64) {
         pending.push(producer.put_with_result(record.clone()).await.unwrap());
     }
     let receipts = futures::future::join_all(pending).await;
-    let receipts: Vec<Receipt> = receipts.into_iter().map(|result| result.unwrap()).collect();
+    let receipts: Vec<Receipt> = receipts.into_iter().map(|result| result.unwrap().stored().unwrap()).collect();
     assert_eq!(producer.close(Duration::from_secs(60)).await, shardmill_producer::Left::default());
 
     let everything = service.read(OutOfRange::Deliver).await;

@@ -33,7 +33,8 @@ pub(crate) async fn put_all(producer: &Producer, records: &[UserRecord]) -> Vec<
     for record in records {
         pending.push(producer.put_with_result(record.clone()).await.unwrap());
     }
-    futures::future::join_all(pending).await
+    let results = futures::future::join_all(pending).await;
+    results.into_iter().map(|result| result.map(|acknowledged| acknowledged.stored().unwrap())).collect()
 }
 
 /// Each record is where its receipt says.

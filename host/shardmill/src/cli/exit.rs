@@ -15,6 +15,7 @@ enum Status {
     Usage = 2,
     Unavailable = 69,
     Stopped = 70,
+    Deferred = 75,
     NotPermitted = 77,
     Configuration = 78,
 }
@@ -69,6 +70,11 @@ impl Failure {
     /// A record cannot be processed, and the failure policy says that this is the end.
     pub fn stopped(message: impl Into<String>) -> Self {
         Self::plain(Status::Stopped, message, None)
+    }
+
+    /// Something is kept and not done yet.
+    pub fn deferred(message: impl Into<String>) -> Self {
+        Self::plain(Status::Deferred, message, None)
     }
 
     /// A service refuses.
@@ -131,7 +137,7 @@ impl From<shardmill_spool::Error> for Failure {
 
         let message = with_causes(&error);
         match error {
-            Error::InUse { .. } => Self::unavailable(message),
+            Error::InUse { .. } | Error::Taken { .. } => Self::unavailable(message),
             Error::NotThere(_) | Error::Options(_) | Error::Foreign { .. } => Self::configuration(message),
             _other => Self::running(message),
         }

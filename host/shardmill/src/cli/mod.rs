@@ -11,10 +11,10 @@ mod put;
 mod remote;
 mod run;
 mod signals;
+mod spool;
 mod stream;
 mod tail;
 mod text;
-mod spool;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +41,7 @@ Examples:
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
-70 stopped by a failure policy, 77 not permitted, 78 wrong configuration or plugin.";
+70 stopped by a failure policy, 75 not done yet and kept, 77 not permitted, 78 wrong configuration or plugin.";
 
 /// Runs WebAssembly processors on Amazon Kinesis streams.
 #[derive(Debug, Parser)]

@@ -13,14 +13,16 @@ mod starts;
 mod tally;
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ArgGroup, Args};
+use bytesize::ByteSize;
+use clap::{ArgGroup, Args, ValueEnum};
 use futures::stream::FuturesOrdered;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use shardmill_cause::with_causes;
 use shardmill_producer::{Metrics, Options, Ordering, Producer};
+use shardmill_spool::{Full, Spool};
 use tokio::time::Instant;
 
 use self::pace::Pace;
@@ -39,6 +41,7 @@ Examples:
   tail -F access.log | shardmill put orders                 another key for each line, over all shards
   shardmill put orders events.jsonl --key-field /id --results results.jsonl
   shardmill put flights rows.csv --format csv --endpoint-url http://127.0.0.1:4567
+  tail -F access.log | shardmill put orders --spool /var/lib/orders     what an outage holds up waits on the disk
 
 Without a key option each record has a key of its own. The input is taken for JSON lines with --key-field, for CSV with
 --key-column, else for lines, unless --format says so. Empty lines are passed over. A row of CSV becomes a JSON object of
@@ -47,7 +50,11 @@ texts, with the names of its file's first row.
 What cannot be read as a record or is not stored is told with its line, and the others are sent; the exit status is 1
 then. Ctrl-C stops reading and waits up to 10 s for what has been read. A record may be stored twice where an answer of
 the service was lost. --results has a JSON object for each record, in the order of the input: whether it is `stored`, and
-its shard, sequence_number, sub_sequence_number, attempts and latency_ms, or the reason and the error.";
+its shard, sequence_number, sub_sequence_number, attempts and latency_ms, or the reason and the error.
+
+With --spool records go to the disk when nothing could be stored for 5 s, when their time is over, when the stream refuses
+them, and when Ctrl-C does not leave them the time; their results say `spooled`. At the end the command waits while the spool gets
+emptier. Where something stays in it, the exit status is 75.";
 
 /// What is pending has to be stored within its time to live by a stream with a single shard: 1 MiB a second.
 const PENDING_RECORDS: usize = 20_000;
@@ -94,7 +101,17 @@ pub(super) struct Arguments {
     /// Send also records of more than 1 MiB, as far as the stream takes them: up to 10 MiB.
     #[arg(long)]
     large_records: bool,
-    /// How long a record is tried before it is given up.
+    /// A folder for what the stream does not take: nothing that is there is lost, whatever happens to this process. It is sent
+    /// when the stream takes it, by this command or the next one with the folder, or by `shardmill spool drain`.
+    #[arg(long, value_name = "DIR", env = "SHARDMILL_SPOOL")]
+    spool: Option<PathBuf>,
+    /// How much of the disk the spool may take.
+    #[arg(long, value_name = "SIZE", default_value = "1 GiB", requires = "spool")]
+    spool_size: ByteSize,
+    /// What happens when the spool is full: `refuse` gives up what comes, `drop-oldest` what is there.
+    #[arg(long, value_enum, default_value = "refuse", requires = "spool")]
+    spool_when_full: WhenFull,
+    /// How long a record is tried before it is given up, or goes to the spool.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     ttl: Duration,
     /// Write there what has become of each record, one line of JSON for each; `-` for standard output.
@@ -107,20 +124,32 @@ pub(super) struct Arguments {
     access: access::Arguments,
 }
 
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WhenFull {
+    Refuse,
+    DropOldest,
+}
+
 pub(super) async fn put(arguments: &Arguments) -> Result<(), Failure> {
     let rules = arguments.rules()?;
     let options = arguments.options();
     options.check().map_err(|error| Failure::usage(error.to_string()))?;
     let input = Input::open(&arguments.files).map_err(|error| unreadable(&error))?;
     let access = arguments.access.open(&arguments.stream).await?;
+    let spool = arguments.open_spool().await?;
     let results = Results::open(arguments.results.as_deref())?;
     let bar = bar(input.bytes(), arguments.json || results.are_printed());
     let tally = Tally::new(input.names());
     let input = input.start(rules).map_err(|error| Failure::running(format!("the input cannot be read: {error}")))?;
-    let producer =
-        Producer::start(access.producer.clone(), arguments.stream.clone(), options, Metrics::default(), rand::random());
+    let (client, stream) = (access.producer.clone(), arguments.stream.clone());
+    let (metrics, seed) = (Metrics::default(), rand::random());
+    let producer = match &spool {
+        Some(spool) => Producer::start_with_spool(client, stream, options, metrics, seed, spool)?,
+        None => Producer::start(client, stream, options, metrics, seed),
+    };
     let mut sending = Sending {
         producer,
+        spool,
         input,
         pace: Pace::new(arguments.rate, Instant::now()),
         stop: &access.stop,
@@ -132,14 +161,22 @@ pub(super) async fn put(arguments: &Arguments) -> Result<(), Failure> {
     };
     let ended = sending.run().await;
     bar.finish_and_clear();
-    let Sending { tally, results, .. } = sending;
-    arguments.tell(&tally, &results, matches!(ended, Ok(Ended::Interrupted)));
-    match ended? {
+    let left = sending.spooled();
+    let Sending { tally, results, spool, .. } = sending;
+    arguments.tell(&tally, left, &results, matches!(ended, Ok(Ended::Interrupted)));
+    if let Some(spool) = spool {
+        spool.close().await?;
+    }
+    let ended = match ended? {
         Ended::Whole | Ended::Refused => tally.failure(&arguments.stream).map_or(Ok(()), Err),
         Ended::Input(error) => Err(unreadable(&error).help(tally.help("what was read before has been sent"))),
         Ended::Interrupted => {
             Err(Failure::running("interrupted: what comes later in the input is not sent").help(tally.help("")))
         }
+    };
+    match (ended, &arguments.spool) {
+        (Ok(()), Some(folder)) if left > 0 => Err(waits(left, &arguments.stream, folder)),
+        (ended, _) => ended,
     }
 }
 
@@ -176,15 +213,36 @@ impl Arguments {
         }
     }
 
-    fn tell(&self, tally: &Tally, results: &Results, is_interrupted: bool) {
+    async fn open_spool(&self) -> Result<Option<Spool>, Failure> {
+        let Some(folder) = &self.spool else { return Ok(None) };
+        let when_full = match self.spool_when_full {
+            WhenFull::Refuse => Full::Refuse,
+            WhenFull::DropOldest => Full::DropOldest,
+        };
+        let options = shardmill_spool::Options { bytes: self.spool_size.as_u64(), when_full };
+        Ok(Some(Spool::open(folder, options, shardmill_spool::Metrics::default()).await?))
+    }
+
+    fn tell(&self, tally: &Tally, left: u64, results: &Results, is_interrupted: bool) {
         let said = if self.json {
-            text::json(&tally.json(&self.stream, is_interrupted))
+            text::json(&tally.json(&self.stream, left, is_interrupted))
         } else {
-            tally.sentence(&self.stream)
+            tally.sentence(&self.stream, left)
         };
         // Results are alone on standard output.
         if results.are_printed() { eprintln!("{said}") } else { output::line(said) }
     }
+}
+
+/// Records stay in the spool.
+fn waits(records: u64, stream: &str, folder: &Path) -> Failure {
+    let folder = text::line(&folder.display().to_string());
+    let (records, verb) =
+        if records == 1 { ("1 record".to_owned(), "waits") } else { (format!("{records} records"), "wait") };
+    Failure::deferred(format!("{records} of {stream} {verb} in the spool {folder}: the stream does not take them now"))
+        .help(format!(
+            "`shardmill spool drain --folder {folder}` sends them, and so does the next `shardmill put` with it"
+        ))
 }
 
 fn unreadable(error: &read::Error) -> Failure {

@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{FuturesOrdered, StreamExt};
 use indicatif::ProgressBar;
-use shardmill_producer::{Pending, Producer, PutError};
+use shardmill_producer::{Acknowledged, Pending, Producer, PutError};
+use shardmill_spool::Spool;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::pace::Pace;
@@ -23,6 +24,8 @@ use crate::cli::Failure;
 const UNSETTLED: usize = 100_000;
 /// How long what has been read may take when somebody wants an end.
 const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+/// How long it waits for the spool to get emptier.
+const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// What is on its way from an input to a stream.
 pub(super) struct Sending<'a> {
@@ -35,6 +38,8 @@ pub(super) struct Sending<'a> {
     pub(super) bar: &'a ProgressBar,
     /// Read, and not put yet.
     pub(super) read: VecDeque<Item>,
+    /// Where records wait that the stream does not take.
+    pub(super) spool: Option<Spool>,
     /// In the order of the input.
     pub(super) unsettled: FuturesOrdered<BoxFuture<'static, (Place, Fate)>>,
 }
@@ -64,7 +69,10 @@ impl Sending<'_> {
         let ended = self.send(&mut putting).await?;
         match ended {
             // Interrupted or not, there is nothing more to send.
-            Ended::Whole | Ended::Input(_) => self.settle_all().await?,
+            Ended::Whole | Ended::Input(_) => {
+                self.settle_all().await?;
+                self.drain().await;
+            }
             Ended::Interrupted | Ended::Refused => {
                 let next = putting.map(|(place, _)| place).or_else(|| self.read.front().map(|item| item.place));
                 next.into_iter().for_each(|place| self.tally.leave(place));
@@ -145,7 +153,8 @@ impl Sending<'_> {
             Ok(pending) => self.unsettled.push_back(
                 async move {
                     let fate = match pending.await {
-                        Ok(receipt) => Fate::Stored(receipt),
+                        Ok(Acknowledged::Stored(receipt)) => Fate::Stored(receipt),
+                        Ok(spooled @ Acknowledged::Spooled { .. }) => Fate::Spooled(spooled),
                         Err(failed) => Fate::Failed(Box::new(failed)),
                     };
                     (place, fate)
@@ -191,6 +200,29 @@ impl Sending<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Lets the spool be emptied, for as long as it gets emptier and nobody wants an end.
+    async fn drain(&self) {
+        let producer = &self.producer;
+        let mut depth = u64::MAX;
+        loop {
+            let before = std::mem::replace(&mut depth, self.spooled());
+            if depth == 0 || depth >= before {
+                return;
+            }
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = producer.drained() => return,
+                () = sleep(DRAIN_WITHIN) => {}
+            }
+        }
+    }
+
+    /// Records of the stream in the spool.
+    pub(super) fn spooled(&self) -> u64 {
+        let depth = self.spool.as_ref().and_then(|spool| spool.depth().streams.get(self.producer.stream()).copied());
+        depth.unwrap_or_default().records
     }
 
     /// Lets what was put be stored or given up, within a bound.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use shardmill_producer::{Failed, InvalidRecord, Reason, Receipt, Refusal};
+use shardmill_producer::{Acknowledged, Failed, InvalidRecord, Reason, Receipt, Refusal};
 
 use super::parse::Bad;
 use super::source::Place;
@@ -26,6 +26,8 @@ const DENIED: [&str; 5] = [
 #[derive(Debug)]
 pub(super) enum Fate {
     Stored(Receipt),
+    /// It is on the disk.
+    Spooled(Acknowledged),
     Failed(Box<Failed>),
     /// It was not accepted.
     Invalid(InvalidRecord),
@@ -42,6 +44,8 @@ pub(super) struct Tally {
     names: Vec<String>,
     pub(super) read: u64,
     pub(super) stored: u64,
+    /// On the disk when its result came.
+    pub(super) spooled: u64,
     may_be_repeated: u64,
     /// By a word for the reason.
     not_stored: BTreeMap<&'static str, u64>,
@@ -57,7 +61,7 @@ impl Fate {
     /// Why it is not stored, in a word and in a sentence.
     fn reason(&self) -> Option<(&'static str, String)> {
         match self {
-            Self::Stored(_) => None,
+            Self::Stored(_) | Self::Spooled(_) => None,
             Self::Failed(failed) => Some((failed.reason.word(), failed.reason.to_string())),
             Self::Invalid(reason) => Some(("invalid", reason.to_string())),
             Self::Bad(bad) => Some(("unreadable", bad.to_string())),
@@ -70,16 +74,28 @@ impl Fate {
 
 impl Tally {
     pub(super) fn new(names: Vec<String>) -> Self {
-        Self { names, read: 0, stored: 0, may_be_repeated: 0, not_stored: BTreeMap::new(), first: None, fatal: None }
+        Self {
+            names,
+            read: 0,
+            stored: 0,
+            spooled: 0,
+            may_be_repeated: 0,
+            not_stored: BTreeMap::new(),
+            first: None,
+            fatal: None,
+        }
     }
 
     /// Counts what has become of a record; what is to be told of it, if anything is.
     pub(super) fn take(&mut self, place: Place, fate: &Fate) -> Option<String> {
         self.read += 1;
-        if let Fate::Stored(receipt) = fate {
-            self.stored += 1;
-            self.may_be_repeated += u64::from(receipt.may_be_repeated);
-            return None;
+        match fate {
+            Fate::Stored(receipt) => {
+                self.stored += 1;
+                self.may_be_repeated += u64::from(receipt.may_be_repeated);
+            }
+            Fate::Spooled(_) => self.spooled += 1,
+            _other => {}
         }
         let (word, reason) = fate.reason()?;
         let before = self.lost();
@@ -121,6 +137,13 @@ impl Tally {
                 set("latency_ms", u64::try_from(receipt.latency.as_millis()).unwrap_or(u64::MAX).into());
                 set("may_be_repeated", receipt.may_be_repeated.into());
             }
+            Fate::Spooled(Acknowledged::Spooled { message_id, attempts, latency }) => {
+                set("stored", false.into());
+                set("spooled", true.into());
+                set("message_id", message_id.get().into());
+                set("attempts", (*attempts).into());
+                set("latency_ms", u64::try_from(latency.as_millis()).unwrap_or(u64::MAX).into());
+            }
             other => {
                 let (word, sentence) = other.reason().unwrap_or_default();
                 set("stored", false.into());
@@ -142,11 +165,13 @@ impl Tally {
     }
 
     /// All of it, for machines.
-    pub(super) fn json(&self, stream: &str, is_interrupted: bool) -> Value {
+    pub(super) fn json(&self, stream: &str, left: u64, is_interrupted: bool) -> Value {
         json!({
             "stream": stream,
             "read": self.read,
             "stored": self.stored,
+            "spooled": self.spooled,
+            "left_in_spool": left,
             "not_stored": self.lost(),
             "reasons": self.not_stored,
             "may_be_repeated": self.may_be_repeated,
@@ -156,9 +181,15 @@ impl Tally {
     }
 
     /// All of it, for people.
-    pub(super) fn sentence(&self, stream: &str) -> String {
+    pub(super) fn sentence(&self, stream: &str, left: u64) -> String {
         let records = |count: u64| if count == 1 { "1 record".to_owned() } else { format!("{count} records") };
         let mut sentence = format!("{} stored in {stream}", records(self.stored));
+        if self.spooled > 0 {
+            sentence += &format!(", {} put into the spool", self.spooled);
+        }
+        if left > 0 || self.spooled > 0 {
+            sentence += &format!(" ({left} wait there)");
+        }
         match self.lost() {
             0 => {}
             lost => sentence += &format!(", {lost} not stored ({})", self.reasons()),
@@ -222,8 +253,11 @@ mod tests {
         assert_eq!(told[10], "… and more; --results FILE tells of each");
         assert_eq!(tally.take(place(21), &Fate::Unsent), None);
         assert_eq!((tally.read, tally.lost(), tally.stored), (21, 21, 0));
-        assert_eq!(tally.sentence("orders"), "0 records stored in orders, 21 not stored (1 stopped, 20 unreadable).");
-        let json = tally.json("orders", false);
+        assert_eq!(
+            tally.sentence("orders", 0),
+            "0 records stored in orders, 21 not stored (1 stopped, 20 unreadable)."
+        );
+        let json = tally.json("orders", 0, false);
         assert_eq!(json["reasons"], json!({ "stopped": 1, "unreadable": 20 }));
         assert_eq!(json["first_not_stored"]["line"], 1);
         assert!(tally.failure("orders").is_some());

@@ -7,9 +7,9 @@ use aws_config::SdkConfig;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
-use shardmill_producer::{Error, Ordering, Permit, Producer, Stopped};
+use shardmill_producer::{BatchOptions, BatchSender, Error, Ordering, Permit, Stopped};
 use shardmill_record::{StreamArn, UserRecord};
-use shardmill_spool::{Answer, Batch, Fate, Spool, drain_once};
+use shardmill_spool::{Answer, Batch, Spool, drain_once};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +94,7 @@ enum Ended {
 
 /// Sends to one stream.
 struct Sender {
-    producer: Producer,
+    producer: BatchSender,
     stop: CancellationToken,
     pace: Pace,
 }
@@ -207,16 +207,16 @@ impl Aws {
     }
 }
 
-fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws) -> Result<Producer, Failure> {
+fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws) -> Result<BatchSender, Failure> {
     if sdk.region().is_none() && StreamArn::parse(to).is_err() {
         return Err(
             Failure::configuration("no AWS region is set").help("name it with --region, AWS_REGION or a profile")
         );
     }
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
-    let options = shardmill_producer::Options { ordering, aggregate: arguments.aggregate, ..Default::default() };
+    let options = BatchOptions { ordering, aggregate: arguments.aggregate, ..Default::default() };
     let client = Clients::new(sdk, aws).for_streams([to], sdk, aws).producer_of(to).clone();
-    Ok(Producer::new(client, to.to_owned(), options, shardmill_producer::Metrics::default(), rand::random()))
+    Ok(BatchSender::new(client, to.to_owned(), options, shardmill_producer::Metrics::default(), rand::random()))
 }
 
 // === impl Pace ===
@@ -242,41 +242,23 @@ impl Pace {
 impl Sender {
     /// Sends a batch, all that can be sent of it.
     async fn send(&mut self, records: Vec<UserRecord>) -> Answer<Ended> {
-        let mut fates = vec![Fate::Kept; records.len()];
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => return Answer::Partly(fates, Some(Ended::Stopped)),
+            () = self.stop.cancelled() => return Answer::Partly(Vec::new(), Some(Ended::Stopped)),
             () = tokio::time::sleep_until(self.pace.not_before) => {}
         }
         self.pace.goes(records.len(), Instant::now());
         let stop = self.stop.clone();
         let permit = Permit::new(move || if stop.is_cancelled() { Err(Stopped) } else { Ok(()) });
-        let mut left: Vec<(usize, UserRecord)> = records.into_iter().enumerate().collect();
-        loop {
-            let records = left.iter().map(|(_, record)| record.clone()).collect();
-            match self.producer.send(records, &permit).await {
-                Ok(_sent) => {
-                    left.iter().for_each(|(index, _)| fates[*index] = Fate::Sent);
-                    return Answer::Partly(fates, None);
-                }
-                // Nothing was sent; the others can be.
-                Err(Error::Refused { index, reason }) => {
-                    let (index, _record) = left.remove(index);
-                    fates[index] = Fate::Refused(reason.to_string());
-                }
-                Err(error) => {
-                    for ((index, _), sent) in left.iter().zip(error.sent()) {
-                        if sent.is_some() {
-                            fates[*index] = Fate::Sent;
-                        }
-                    }
-                    let ended = match &error {
-                        Error::Stopped { .. } => Ended::Stopped,
-                        error => Ended::Failed(error.into()),
-                    };
-                    return Answer::Partly(fates, Some(ended));
-                }
-            }
+        match self.producer.send_spooled(records, &permit).await {
+            Answer::Sent => Answer::Sent,
+            Answer::Partly(fates, error) => Answer::Partly(
+                fates,
+                error.map(|error| match &error {
+                    Error::Stopped { .. } => Ended::Stopped,
+                    error => Ended::Failed(error.into()),
+                }),
+            ),
         }
     }
 }

@@ -1,0 +1,190 @@
+//! Sends what is in a spool, for as long as its producer lives.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use shardmill_record::UserRecord;
+use shardmill_spool::{Answer, Batch, Drained, Fate, Sender, drain_once};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::shared::Shared;
+use crate::backoff::Backoff;
+use crate::{BatchSender, Error, Permit, Stopped};
+
+/// How long it waits after a failure that does not pass by itself, at first and at most.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// The task that empties a spool. Dropped, it ends at once.
+#[derive(Debug)]
+pub(super) struct Drain {
+    stop: Arc<Stop>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Stop {
+    is_wanted: AtomicBool,
+    told: Notify,
+}
+
+/// What the task works with.
+struct Work {
+    sender: Arc<Sender>,
+    batches: BatchSender,
+    /// Is told when nothing of the stream is left.
+    shared: Arc<Shared>,
+    stop: Arc<Stop>,
+    pause: Backoff,
+}
+
+// === impl Drain ===
+
+impl Drain {
+    pub(super) fn start(sender: Arc<Sender>, batches: BatchSender, shared: Arc<Shared>, seed: u64) -> Self {
+        let stop = Arc::new(Stop::default());
+        let pause = Backoff::new(PAUSES.0, PAUSES.1, seed);
+        let work = Work { sender, batches, shared, stop: Arc::clone(&stop), pause };
+        Self { stop, task: tokio::spawn(work.run()) }
+    }
+
+    /// Lets it start no request any more.
+    pub(super) fn stop(&self) {
+        self.stop.is_wanted.store(true, Relaxed);
+        self.stop.told.notify_one();
+    }
+
+    /// Lets it start no request any more, and waits for the one that is on its way.
+    pub(super) async fn end(&mut self) {
+        self.stop();
+        if let Err(error) = (&mut self.task).await
+            && let Ok(panic) = error.try_into_panic()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+// === impl Work ===
+
+impl Work {
+    async fn run(self) {
+        let stream = self.sender.stream();
+        let mut at_once = Batch::default().records;
+        let mut failures = 0;
+        while !self.is_stopped() {
+            tokio::select! {
+                () = self.sender.spool().until_some(stream) => {}
+                () = self.stop.told.notified() => return,
+            }
+            let batch = Batch { records: at_once, ..Batch::default() };
+            let drained =
+                drain_once(self.sender.spool(), stream, batch, async |records| self.send(records).await).await;
+            let handed = |drained: &Drained<Error>| drained.sent + drained.set_aside + drained.kept;
+            match drained {
+                Ok(Drained { error: Some(Error::Stopped { .. }), .. }) => return,
+                Ok(drained @ Drained { error: Some(_), .. }) if handed(&drained) > 1 && is_about_records(&drained) => {
+                    at_once = (handed(&drained) / 2).max(1);
+                }
+                Ok(drained @ Drained { error: Some(_), .. }) if is_about_records(&drained) => {
+                    self.set_aside_first(drained.error.as_ref()).await;
+                }
+                Ok(Drained { error: Some(error), .. }) => {
+                    if failures == 0 {
+                        tracing::error!(stream, %error, "records stay in the spool until this is mended");
+                    }
+                    failures += 1;
+                    self.rest(failures).await;
+                }
+                // The spool tells its own trouble.
+                Err(_) => {
+                    failures += 1;
+                    self.rest(failures).await;
+                }
+                // Something waits that is not given out.
+                Ok(drained) if handed(&drained) == 0 => self.rest(1).await,
+                Ok(_) => {
+                    failures = 0;
+                    at_once = (at_once * 2).min(Batch::default().records);
+                }
+            }
+            if !self.sender.spool().holds(stream) {
+                self.shared.work.notify_one();
+            }
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.is_wanted.load(Relaxed)
+    }
+
+    /// Waits, unless this is to end.
+    async fn rest(&self, failures: u32) {
+        tokio::select! {
+            () = tokio::time::sleep(self.pause.delay(failures)) => {}
+            () = self.stop.told.notified() => {}
+        }
+    }
+
+    async fn send(&self, records: Vec<UserRecord>) -> Answer<Error> {
+        let stop = Arc::clone(&self.stop);
+        let permit = Permit::new(move || if stop.is_wanted.load(Relaxed) { Err(Stopped) } else { Ok(()) });
+        self.batches.send_spooled(records, &permit).await
+    }
+
+    /// The service takes no request that has this record in it.
+    async fn set_aside_first(&self, error: Option<&Error>) {
+        let spool = self.sender.spool();
+        // What fails here is told by the spool, and tried again.
+        if let Ok(front) = spool.front(self.sender.stream(), 1, u64::MAX).await
+            && let Some(first) = front.first()
+        {
+            let reason = error.map(ToString::to_string).unwrap_or_default();
+            let _again = spool.set_aside(first.id, reason).await;
+        }
+    }
+}
+
+/// Whether the service refused what was sent, and not the stream or who sends.
+fn is_about_records(drained: &Drained<Error>) -> bool {
+    drained.error.as_ref().is_some_and(Error::is_about_records)
+}
+
+// === impl BatchSender ===
+
+impl BatchSender {
+    /// Sends records that came out of a spool, all that can be sent: what has become of each.
+    pub async fn send_spooled(&self, records: Vec<UserRecord>, permit: &Permit) -> Answer<Error> {
+        let mut fates = vec![Fate::Kept; records.len()];
+        let mut left: Vec<(usize, UserRecord)> = records.into_iter().enumerate().collect();
+        loop {
+            let records = left.iter().map(|(_, record)| record.clone()).collect();
+            match self.send(records, permit).await {
+                Ok(_sent) => {
+                    left.iter().for_each(|(index, _)| fates[*index] = Fate::Sent);
+                    return Answer::Partly(fates, None);
+                }
+                // Nothing was sent; the others can be.
+                Err(Error::Refused { index, reason }) => {
+                    let (index, _record) = left.remove(index);
+                    fates[index] = Fate::Refused(reason.to_string());
+                }
+                Err(error) => {
+                    for ((index, _), sent) in left.iter().zip(error.sent()) {
+                        if sent.is_some() {
+                            fates[*index] = Fate::Sent;
+                        }
+                    }
+                    return Answer::Partly(fates, Some(error));
+                }
+            }
+        }
+    }
+}

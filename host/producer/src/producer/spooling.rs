@@ -1,0 +1,202 @@
+//! What a producer puts into its spool, and when.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesOrdered, StreamExt};
+use shardmill_spool::{Sender, StoreError};
+use tokio::time::Instant;
+
+use super::pending::Ticket;
+use crate::Reason;
+use crate::plan::{Item, Resolved};
+
+/// A producer's way into its spool.
+///
+/// A spool gives back in the order in which it took in, so what goes into it must go in order: when the first record has to,
+/// nothing more is sent, what is on its way is waited for, and then everything that is not stored goes, in the order in which
+/// it was accepted. What comes later goes there at once, until the spool has nothing of the stream any more.
+pub(super) struct Spooling {
+    sender: Arc<Sender>,
+    /// How long nothing may have been stored, although it was tried, before the stream counts as gone.
+    after: Duration,
+    mode: Mode,
+    /// Records that go into the spool, by their order when the mode is [`Mode::Spooling`].
+    held: Vec<Item<Ticket>>,
+    /// What is being stored, call by call.
+    storing: VecDeque<Vec<Item<Ticket>>>,
+    stores: FuturesOrdered<BoxFuture<'static, Result<(), StoreError>>>,
+    /// Since when everything has failed that was tried.
+    failing_since: Option<Instant>,
+    /// Records that went into the spool since it was empty.
+    stored: u64,
+}
+
+/// Where records go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// To the stream.
+    Direct,
+    /// Nowhere: what is on its way is waited for.
+    Turning,
+    /// Into the spool.
+    Spooling,
+}
+
+/// What one call of the spool brought.
+pub(super) struct Spooled {
+    /// These are durable.
+    pub(super) kept: Vec<Item<Ticket>>,
+    /// These are not, for this reason.
+    pub(super) lost: Option<(Vec<Item<Ticket>>, Reason)>,
+}
+
+// === impl Spooling ===
+
+impl Spooling {
+    pub(super) fn new(sender: Arc<Sender>, after: Duration) -> Self {
+        // What is there from an earlier time comes first.
+        let is_some = sender.spool().holds(sender.stream());
+        Self {
+            sender,
+            after,
+            mode: if is_some { Mode::Spooling } else { Mode::Direct },
+            held: Vec::new(),
+            storing: VecDeque::new(),
+            stores: FuturesOrdered::new(),
+            failing_since: None,
+            stored: 0,
+        }
+    }
+
+    /// Whether records may be sent.
+    pub(super) fn sends(&self) -> bool {
+        self.mode == Mode::Direct
+    }
+
+    /// Whether what comes in goes into the spool.
+    pub(super) fn spools(&self) -> bool {
+        self.mode == Mode::Spooling
+    }
+
+    /// Whether what is on its way is waited for.
+    pub(super) fn turns(&self) -> bool {
+        self.mode == Mode::Turning
+    }
+
+    /// Something was tried: whether it was stored, or failed in such a way that the stream may be gone.
+    pub(super) fn tried(&mut self, is_stored: bool, is_unreachable: bool, now: Instant) {
+        if is_stored {
+            self.failing_since = None;
+        } else if is_unreachable {
+            self.failing_since.get_or_insert(now);
+        }
+    }
+
+    /// Nothing waits, so nothing fails.
+    pub(super) fn idles(&mut self) {
+        self.failing_since = None;
+    }
+
+    /// When the stream counts as gone, if nothing is stored before.
+    pub(super) fn gone_at(&self) -> Option<Instant> {
+        self.failing_since.filter(|_| self.mode == Mode::Direct).map(|since| since + self.after)
+    }
+
+    /// From now on records go into the spool.
+    pub(super) fn turn(&mut self, why: &str) {
+        if self.mode == Mode::Direct {
+            self.mode = Mode::Turning;
+            self.failing_since = None;
+            let (stream, folder) = (self.sender.stream(), self.sender.spool().folder().display());
+            tracing::warn!(stream, %folder, why, "records go into the spool until the stream takes them again");
+        }
+    }
+
+    /// Takes those of the records that were given up which a spool is for; the others come back.
+    pub(super) fn hold(&mut self, resolved: Vec<Resolved<Ticket>>) -> Vec<Resolved<Ticket>> {
+        let mut others = Vec::with_capacity(resolved.len());
+        for resolved in resolved {
+            match &resolved.result {
+                // It may take them later.
+                Err(reason @ (Reason::Expired { .. } | Reason::Refused(_) | Reason::Stopped)) => {
+                    self.turn(&reason.to_string());
+                    self.held.push(resolved.item);
+                }
+                // It will not, or it is not wanted to.
+                Err(Reason::Throttled(_) | Reason::Invalid(_) | Reason::NotSpooled(_)) | Ok(_) => others.push(resolved),
+            }
+        }
+        others
+    }
+
+    /// Takes a record that is sent by the spool only.
+    pub(super) fn take(&mut self, item: Item<Ticket>) {
+        self.held.push(item);
+    }
+
+    /// Nothing is on its way any more.
+    pub(super) fn turned(&mut self) {
+        self.mode = Mode::Spooling;
+    }
+
+    /// Puts what is held into the spool, in order.
+    pub(super) fn store(&mut self) {
+        if self.mode != Mode::Spooling || self.held.is_empty() {
+            return;
+        }
+        let mut items = std::mem::take(&mut self.held);
+        items.sort_unstable_by_key(|item| item.id);
+        // Kept here as well: one that is not stored is given back.
+        let records = items.iter().map(|item| item.record.clone()).collect();
+        self.stores.push_back(Box::pin(self.sender.spool().store(self.sender.stream(), records)));
+        self.storing.push_back(items);
+    }
+
+    /// What the next call of the spool brought; never, if there is none.
+    pub(super) async fn stored(&mut self) -> Spooled {
+        let Some(result) = self.stores.next().await else { return std::future::pending().await };
+        let mut kept = self.storing.pop_front().unwrap_or_default();
+        let lost = result.err().map(|StoreError { records, source }| {
+            let lost = kept.split_off(kept.len() - records.len().min(kept.len()));
+            (lost, Reason::NotSpooled(source.to_string().into()))
+        });
+        self.stored += kept.len() as u64;
+        Spooled { kept, lost }
+    }
+
+    /// Sends records to the stream again if the spool has nothing of it any more.
+    pub(super) fn turn_back(&mut self) {
+        let is_empty = self.held.is_empty() && self.storing.is_empty();
+        if self.mode == Mode::Spooling && is_empty && !self.sender.spool().holds(self.sender.stream()) {
+            self.mode = Mode::Direct;
+            let (stream, records) = (self.sender.stream(), std::mem::take(&mut self.stored));
+            tracing::info!(stream, records, "the spool has nothing of the stream any more; records go to it again");
+        }
+    }
+
+    /// Records of the stream that wait in the spool.
+    pub(super) fn depth(&self) -> u64 {
+        let depth = self.sender.spool().depth();
+        depth.streams.get(self.sender.stream()).map_or(0, |depth| depth.records)
+    }
+
+    /// Everything that is not known to be durable.
+    pub(super) fn into_left(mut self) -> Vec<Item<Ticket>> {
+        // It may be on the disk already, and be sent from there.
+        self.storing.iter_mut().flatten().for_each(|item| item.was_lost = true);
+        self.storing.into_iter().flatten().chain(self.held).collect()
+    }
+}
+
+impl std::fmt::Debug for Spooling {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Spooling")
+            .field("sender", &self.sender)
+            .field("mode", &self.mode)
+            .finish_non_exhaustive()
+    }
+}
