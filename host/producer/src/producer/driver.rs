@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
 use tokio::sync::oneshot;
@@ -39,6 +40,9 @@ pub(super) struct Driver {
     closing: Option<Closing>,
 }
 
+/// How long the disk may take when the time for everything else is over.
+const DISK_WITHIN: Duration = Duration::from_secs(10);
+
 /// Somebody wants this to end.
 #[derive(Debug, Default)]
 struct Closing {
@@ -46,7 +50,7 @@ struct Closing {
     /// Whether the deadline has passed, and everything is given up.
     is_over: bool,
     left: Left,
-    told: Vec<oneshot::Sender<Left>>,
+    told: Vec<oneshot::Sender<()>>,
 }
 
 /// Something that happened.
@@ -101,6 +105,7 @@ impl Driver {
                 self.send(now),
                 self.mapping.start(self.plan.map_wanted(), now),
                 self.deadline(),
+                self.spool_deadline(),
             ];
             self.resolve(now);
             if self.spool(now) {
@@ -151,6 +156,8 @@ impl Driver {
 
     /// Whether nothing more will be put.
     fn take_work(&mut self, now: Instant) -> bool {
+        // First, so that what comes in after the spool's last record does not follow it there.
+        self.spooling.as_mut().map(Spooling::turn_back);
         let work = self.shared.take_work(&mut self.inbox);
         let (records, bytes) = (self.inbox.len(), self.inbox.iter().map(|item| size(&item.record)).sum());
         self.shared.metrics.received(records);
@@ -190,7 +197,25 @@ impl Driver {
             self.plan.give_up(&Reason::Stopped);
             self.requests.abort_all();
         }
+        if self.spool_deadline().is_some_and(|deadline| deadline <= now) {
+            self.leave_spool(now);
+        }
         work.is_closed
+    }
+
+    /// Until when the disk may take in what is left.
+    fn spool_deadline(&self) -> Option<Instant> {
+        let closing = self.closing.as_ref().filter(|closing| closing.is_over)?;
+        self.spooling.is_some().then_some(closing.deadline? + DISK_WITHIN)
+    }
+
+    /// Gives up what the spool has not taken in.
+    fn leave_spool(&mut self, now: Instant) {
+        let Some(spooling) = self.spooling.take() else { return };
+        let lost = spooling.into_left();
+        self.release(&lost);
+        lost.iter().for_each(|item| self.flushes.resolved(item.id));
+        self.give_up(lost.into_iter().map(|item| (item, Reason::Stopped)).collect(), now);
     }
 
     /// If it is not over yet.
@@ -201,7 +226,6 @@ impl Driver {
     /// Looks whether the stream is gone. When it will be, if nothing changes.
     fn turn_to_spool(&mut self, now: Instant) -> Option<Instant> {
         let spooling = self.spooling.as_mut()?;
-        spooling.turn_back();
         if self.shared.pending().0 == 0 {
             spooling.idles();
         }
@@ -231,7 +255,10 @@ impl Driver {
 
     /// What the spool has taken, and what it has not.
     fn spooled(&mut self, spooled: Spooled, now: Instant) {
-        let Spooled { kept, lost } = spooled;
+        let Spooled { kept, lost, back } = spooled;
+        for item in back {
+            self.plan.push(item);
+        }
         self.release(&kept);
         self.shared.metrics.spooled(kept.len());
         for Item { id, attempts, accepted, ticket, .. } in kept {
@@ -415,17 +442,13 @@ impl Drop for Driver {
         self.take_work(now);
         self.plan.give_up(&Reason::Stopped);
         // There is no time left for the disk.
-        if let Some(spooling) = self.spooling.take() {
-            let lost = spooling.into_left();
-            self.release(&lost);
-            lost.iter().for_each(|item| self.flushes.resolved(item.id));
-            self.give_up(lost.into_iter().map(|item| (item, Reason::Stopped)).collect(), now);
-        }
+        self.leave_spool(now);
         self.resolve(now);
-        let Closing { mut left, told, .. } = self.closing.take().unwrap_or_default();
+        let Closing { left, told, .. } = self.closing.take().unwrap_or_default();
+        self.shared.leaves(left);
         for closer in told {
-            // The first one gets the records.
-            let _ = closer.send(std::mem::take(&mut left));
+            // Who asked may have gone.
+            let _ = closer.send(());
         }
     }
 }

@@ -16,6 +16,7 @@ struct Flush {
 impl Flushes {
     /// Somebody waits for the records with ids below this one, of which so many are unresolved.
     pub(super) fn add(&mut self, below: u64, unresolved: usize, done: oneshot::Sender<()>) {
+        self.0.retain(|flush| !flush.done.is_closed());
         self.0.push(Flush { below, unresolved, done });
         self.tell();
     }

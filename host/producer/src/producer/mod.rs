@@ -190,6 +190,9 @@ impl Producer {
     }
 
     /// Sends what was accepted without waiting for more, and comes back when all of it is acknowledged or given up.
+    ///
+    /// # Cancellation
+    /// If this is dropped, what was accepted is sent all the same.
     pub async fn flush(&self) {
         let (done, flushed) = oneshot::channel();
         if self.shared().command(|below| Command::Flush { below, done: Some(done) }) {
@@ -200,15 +203,20 @@ impl Producer {
 
     /// Accepts nothing more, sends what was accepted, and comes back when all of it is acknowledged or given up, `within` at
     /// the latest: what is left then is given up as [`Reason::Stopped`](crate::Reason::Stopped), and told; with a spool it goes
-    /// there, which takes as long as the disk does. What is in the spool stays there. A second call
-    /// waits for the first, or for less if it says so, and finds nothing left.
+    /// there, for which the disk has ten seconds more. What is in the spool stays there. A second call
+    /// waits for the first, or for less if it says so. Whoever comes first is told what is left, the others find nothing.
+    ///
+    /// # Cancellation
+    /// If this is dropped, the producer is closed all the same, and another call is told what is left.
     pub async fn close(&self, within: Duration) -> Left {
-        let (done, left) = oneshot::channel();
+        let (done, closed) = oneshot::channel();
         let deadline = Instant::now().checked_add(within);
         if !self.shared().command(|_| Command::Close { deadline, done }) {
-            return Left::default();
+            return self.shared().take_left();
         }
-        left.await.unwrap_or_default()
+        // It is dropped if the driver goes with its runtime.
+        let _ = closed.await;
+        self.shared().take_left()
     }
 
     /// Comes back when nothing of the stream is in the spool, or on its way there; at once where there is no spool.
@@ -246,6 +254,13 @@ impl Producer {
         let (mut record, hash_key) = self.shared().check(record)?;
         // Whoever puts without a pause lets others run now and then, the driver among them.
         tokio::task::coop::consume_budget().await;
+        if !self.shared().is_awaited() {
+            match accept(self.shared(), record, hash_key) {
+                Err(PutError::Full(back)) => record = back,
+                done => return done,
+            }
+        }
+        let _turn = self.shared().turn().await;
         loop {
             // Before it is tried: room that is made in between counts.
             let room_made = self.shared().room_made.notified();

@@ -38,7 +38,8 @@ pub enum Offered {
 /// A bounded queue in front of a [`Producer`], for those who send for long and must not be held up: what happens when it is
 /// full is up to them. Records leave it in order, and what becomes of them then is nobody's, as with
 /// [`put`](Producer::put). Cheap to clone; all clones are one. When the last one is gone, what is in it is still handed
-/// over.
+/// over; what cannot be, because the producer is closed or the runtime ends, counts as [given up](Producer::failures). Its bound
+/// is in records, up to [`Options::record_max_bytes`](crate::Options::record_max_bytes) each.
 #[derive(Debug, Clone)]
 pub struct Queue(Arc<Handle>);
 
@@ -98,6 +99,8 @@ impl Queue {
     pub async fn offer(&self, record: UserRecord) -> Result<Offered, PutError> {
         let shared = &self.0.shared;
         let (mut record, _) = shared.producer.shared().check(record)?;
+        // Whoever offers without a pause lets others run now and then, the producer among them.
+        tokio::task::coop::consume_budget().await;
         loop {
             // Before it is tried: room that is made in between counts.
             let emptied = shared.emptied.notified();
@@ -140,8 +143,22 @@ impl Queue {
     }
 }
 
+/// When the task ends, also with its runtime, nobody hands over anything more.
+struct Over(Arc<Shared>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        (state.is_closed, state.is_over) = (true, true);
+        drop(state);
+        self.0.emptied.notify_waiters();
+    }
+}
+
 /// The queue's task.
 async fn hand_over(shared: Arc<Shared>) {
+    let over = Over(shared);
+    let shared = &over.0;
     loop {
         let room_made = shared.producer.shared().room_made.notified();
         match shared.hand_over() {
@@ -251,6 +268,22 @@ impl Shared {
             }
             emptied.await;
         }
+    }
+}
+
+impl Drop for Shared {
+    /// Whoever wanted to have back what is left has it.
+    fn drop(&mut self) {
+        let left = std::mem::take(&mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).records);
+        if left.is_empty() {
+            return;
+        }
+        let producer = self.producer.shared();
+        for _ in &left {
+            producer.loses();
+        }
+        let (stream, records) = (self.producer.stream(), left.len());
+        tracing::warn!(stream, records, "records of a queue are given up: its producer was closed before it had them");
     }
 }
 

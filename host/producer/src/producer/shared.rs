@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::room::Room;
 use crate::limits::{MAX_ENTRIES, size, validate};
 use crate::metrics::StreamMetrics;
 use crate::plan::Item;
-use crate::{MessageId, Options, PutError};
+use crate::{MessageId, Options, PutError, Reason};
 
 /// What handles and the driver have in common. The lock is held for a few instructions, and never while anything is
 /// waited for.
@@ -31,6 +31,11 @@ pub(super) struct Shared {
     /// For who waits for room: there is some, or there will be none any more.
     pub(super) room_made: Notify,
     failures: AtomicU64,
+    /// What the driver has left, until somebody who closes is told.
+    left: Mutex<Option<Left>>,
+    /// Who waits for room waits here for the first of them, so that a large record is not overtaken by small ones for ever.
+    turn: tokio::sync::Mutex<()>,
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -43,6 +48,8 @@ struct State {
     rests: Option<Option<Instant>>,
     commands: Vec<Command>,
     next_id: u64,
+    /// Records below it were hurried because there was no room.
+    hurried_below: u64,
     phase: Phase,
 }
 
@@ -61,7 +68,7 @@ pub(super) enum Command {
     /// That records below this id are sent at once, and to be told when all of them are resolved.
     Flush { below: u64, done: Option<oneshot::Sender<()>> },
     /// To end when everything is resolved, or at this time.
-    Close { deadline: Option<Instant>, done: oneshot::Sender<Left> },
+    Close { deadline: Option<Instant>, done: oneshot::Sender<()> },
 }
 
 /// What the driver finds.
@@ -75,6 +82,22 @@ pub(super) struct Work {
     pub(super) is_closed: bool,
 }
 
+/// The first of those who wait for room.
+#[derive(Debug)]
+pub(super) struct Turn<'a> {
+    shared: &'a Shared,
+    guard: Option<tokio::sync::MutexGuard<'a, ()>>,
+}
+
+// === impl Turn ===
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.shared.waiting.fetch_sub(1, Relaxed);
+        self.guard.take();
+    }
+}
+
 // === impl Shared ===
 
 impl Shared {
@@ -86,6 +109,7 @@ impl Shared {
             rests: None,
             commands: Vec::new(),
             next_id: 0,
+            hurried_below: 0,
             phase: Phase::Open,
         };
         Self {
@@ -98,6 +122,9 @@ impl Shared {
             work: Notify::new(),
             room_made: Notify::new(),
             failures: AtomicU64::new(0),
+            left: Mutex::new(None),
+            turn: tokio::sync::Mutex::new(()),
+            waiting: AtomicUsize::new(0),
         }
     }
 
@@ -139,6 +166,14 @@ impl Shared {
         }
         let bytes = size(&record);
         if !state.room.take(bytes) {
+            // There is room when something is acknowledged, so nothing waits for others any more.
+            if state.hurried_below < state.next_id {
+                state.hurried_below = state.next_id;
+                let below = state.next_id;
+                state.commands.push(Command::Flush { below, done: None });
+                drop(state);
+                self.work.notify_one();
+            }
             return Err(PutError::Full(record));
         }
         let id = state.next_id;
@@ -222,6 +257,30 @@ impl Shared {
         }
     }
 
+    /// What the driver has left.
+    pub(super) fn leaves(&self, left: Left) {
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some(left);
+    }
+
+    /// The same, for the first who asks.
+    pub(super) fn take_left(&self) -> Left {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+    }
+
+    /// Whether somebody waits for room.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.waiting.load(Relaxed) > 0
+    }
+
+    /// Waits until all are served who waited for room before.
+    pub(super) async fn turn(&self) -> Turn<'_> {
+        self.waiting.fetch_add(1, Relaxed);
+        // From here on it is taken back whatever happens.
+        let mut turn = Turn { shared: self, guard: None };
+        turn.guard = Some(self.turn.lock().await);
+        turn
+    }
+
     /// The driver goes. Nothing is accepted any more, and no command.
     pub(super) fn end(&self) {
         self.state().phase = Phase::Ended;
@@ -236,6 +295,12 @@ impl Shared {
 
     pub(super) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
+    }
+
+    /// A record is given up that was never accepted.
+    pub(super) fn loses(&self) {
+        self.fails();
+        self.metrics.failed(Reason::Stopped.word());
     }
 
     pub(super) fn fails(&self) {

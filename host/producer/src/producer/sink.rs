@@ -13,8 +13,9 @@ use crate::{Failed, PutError};
 const AT_MOST: usize = 1_000;
 
 /// A sink of records into a [`Producer`]. It takes as many as may be unacknowledged at once, and holds its source back
-/// then. Its flush and its close end when all of them are acknowledged; the first record that is given up is an error of
-/// whatever is asked next, once. The producer stays open.
+/// then. Its flush and its close end when all of them are acknowledged. The first record that is given up is an error of
+/// whatever is asked next, once: what was to be done then is not done, and has to be asked again. Further ones are counted among the
+/// producer's [failures](Producer::failures). A sink that is dropped leaves its records on their way. The producer stays open.
 #[derive(Debug)]
 #[must_use = "a sink does nothing unless something is sent into it"]
 pub struct PutSink {
@@ -87,7 +88,37 @@ impl PutSink {
     }
 
     fn fails(&mut self, error: SinkError) {
-        self.error.get_or_insert(error);
+        if self.error.is_some() {
+            self.untold(&error);
+        } else {
+            self.error = Some(error);
+        }
+    }
+
+    /// Counts what nobody is told.
+    fn untold(&self, error: &SinkError) {
+        self.producer.shared().fails();
+        tracing::debug!(stream = self.producer.stream(), %error, "a record was given up that was sent into a sink");
+    }
+}
+
+impl Drop for PutSink {
+    fn drop(&mut self) {
+        if let Some(error) = self.error.take() {
+            self.untold(&error);
+        }
+        let Some(Starting(starting)) = self.starting.take() else { return };
+        let producer = self.producer.clone();
+        let put = async move {
+            if starting.await.is_err() {
+                producer.shared().loses();
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            // It was taken, so it is sent.
+            Ok(runtime) => drop(runtime.spawn(put)),
+            Err(_) => self.producer.shared().loses(),
+        }
     }
 }
 
@@ -96,7 +127,14 @@ impl Sink<UserRecord> for PutSink {
 
     fn poll_ready(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), SinkError>> {
         self.look(context)?;
-        if self.starting.is_some() || self.pending.len() >= self.at_most { Poll::Pending } else { Poll::Ready(Ok(())) }
+        if self.starting.is_none() && self.pending.len() < self.at_most {
+            return Poll::Ready(Ok(()));
+        }
+        // What is there waits for no more, for no more comes.
+        if self.starting.is_none() && std::mem::take(&mut self.is_unsent) {
+            self.producer.send_now();
+        }
+        Poll::Pending
     }
 
     fn start_send(mut self: Pin<&mut Self>, record: UserRecord) -> Result<(), SinkError> {

@@ -43,6 +43,8 @@ enum Mode {
     Turning,
     /// Into the spool.
     Spooling,
+    /// To the stream: the spool is gone.
+    Without,
 }
 
 /// What one call of the spool brought.
@@ -51,6 +53,8 @@ pub(super) struct Spooled {
     pub(super) kept: Vec<Item<Ticket>>,
     /// These are not, for this reason.
     pub(super) lost: Option<(Vec<Item<Ticket>>, Reason)>,
+    /// These are not either, because the spool is gone, and have to be sent.
+    pub(super) back: Vec<Item<Ticket>>,
 }
 
 // === impl Spooling ===
@@ -73,7 +77,7 @@ impl Spooling {
 
     /// Whether records may be sent.
     pub(super) fn sends(&self) -> bool {
-        self.mode == Mode::Direct
+        matches!(self.mode, Mode::Direct | Mode::Without)
     }
 
     /// Whether what comes in goes into the spool.
@@ -117,6 +121,9 @@ impl Spooling {
 
     /// Takes those of the records that were given up which a spool is for; the others come back.
     pub(super) fn hold(&mut self, resolved: Vec<Resolved<Ticket>>) -> Vec<Resolved<Ticket>> {
+        if self.mode == Mode::Without {
+            return resolved;
+        }
         let mut others = Vec::with_capacity(resolved.len());
         for resolved in resolved {
             match &resolved.result {
@@ -142,9 +149,10 @@ impl Spooling {
         self.mode = Mode::Spooling;
     }
 
-    /// Puts what is held into the spool, in order.
+    /// Puts what is held into the spool, in order: one call at a time, so that no record is stored behind which an earlier one was
+    /// refused that somebody puts again.
     pub(super) fn store(&mut self) {
-        if self.mode != Mode::Spooling || self.held.is_empty() {
+        if self.mode != Mode::Spooling || self.held.is_empty() || !self.storing.is_empty() {
             return;
         }
         let mut items = std::mem::take(&mut self.held);
@@ -159,12 +167,19 @@ impl Spooling {
     pub(super) async fn stored(&mut self) -> Spooled {
         let Some(result) = self.stores.next().await else { return std::future::pending().await };
         let mut kept = self.storing.pop_front().unwrap_or_default();
-        let lost = result.err().map(|StoreError { records, source }| {
-            let lost = kept.split_off(kept.len() - records.len().min(kept.len()));
-            (lost, Reason::NotSpooled(source.to_string().into()))
-        });
+        let Err(StoreError { records, source }) = result else {
+            self.stored += kept.len() as u64;
+            return Spooled { kept, lost: None, back: Vec::new() };
+        };
+        let lost = kept.split_off(kept.len() - records.len().min(kept.len()));
         self.stored += kept.len() as u64;
-        Spooled { kept, lost }
+        if matches!(source, shardmill_spool::Error::Closed(_)) {
+            tracing::error!(stream = self.sender.stream(), %source, "records are sent without the spool from now on");
+            self.mode = Mode::Without;
+            let back = lost.into_iter().chain(std::mem::take(&mut self.held)).collect();
+            return Spooled { kept, lost: None, back };
+        }
+        Spooled { kept, lost: Some((lost, Reason::NotSpooled(source.to_string().into()))), back: Vec::new() }
     }
 
     /// Sends records to the stream again if the spool has nothing of it any more.

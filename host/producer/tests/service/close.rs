@@ -127,3 +127,24 @@ async fn many_tasks_share_a_producer_and_each_keeps_its_order() {
     let read = pairs(&service.read(OutOfRange::Drop).await);
     assert_eq!(crate::support::by_key(read), crate::support::by_key(given(&all)));
 }
+
+#[tokio::test]
+async fn what_is_left_is_told_to_the_next_one_if_the_first_has_gone() {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    for waits_for_the_end in [false, true] {
+        let client = client(format!("http://{closed}"));
+        let producer = Producer::start(client, STREAM.to_owned(), options(), Metrics::default(), 7);
+        let records = records(0..3, 1, 10);
+        for record in &records {
+            producer.put(record.clone()).await.unwrap();
+        }
+        let given_up = producer.close(Duration::from_millis(100));
+        assert!(tokio::time::timeout(Duration::from_millis(1), given_up).await.is_err());
+        while waits_for_the_end && producer.backlog().records > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let left = producer.close(LONG).await;
+        assert_eq!(left.unclaimed.iter().map(|failed| failed.record.clone()).collect::<Vec<_>>(), records);
+        assert_eq!(producer.close(LONG).await, Left::default());
+    }
+}

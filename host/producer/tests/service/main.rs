@@ -5,4 +5,5 @@ mod close;
 mod faults;
 mod put;
 mod sink_and_queue;
+mod spool;
 mod support;

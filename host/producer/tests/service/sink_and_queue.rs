@@ -152,3 +152,117 @@ async fn a_queue_that_nobody_has_any_more_is_still_handed_over() {
     }
     assert_eq!(pairs(&service.read(OutOfRange::Deliver).await), given(&records[..6]));
 }
+
+#[tokio::test]
+async fn whoever_is_held_back_does_not_wait_for_the_buffering_time() {
+    let service = Service::start(1).await;
+    let waits = Options { buffer_time: Duration::from_secs(25), pending_max_records: 4, ..options() };
+    let producer = start(&service, waits);
+    let records = records(0..50, 3, 40);
+    let all = async {
+        for record in &records[..25] {
+            producer.put(record.clone()).await.unwrap();
+        }
+        let mut sink = producer.sink().at_most(2);
+        for record in &records[25..] {
+            sink.feed(record.clone()).await.unwrap();
+        }
+        sink.close().await.unwrap();
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("nobody waits for more records");
+    assert_eq!(pairs(&service.read(OutOfRange::Deliver).await), given(&records));
+}
+
+#[tokio::test]
+async fn a_large_record_is_not_overtaken_for_ever() {
+    let service = Service::start(1).await;
+    let options = Options { pending_max_bytes: 1 << 20, buffer_time: Duration::ZERO, ..options() };
+    let producer = start(&service, options);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let small = async {
+        let records = records(0..1, 1, 100_000);
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            producer.put(records[0].clone()).await.unwrap();
+        }
+    };
+    let large = async {
+        for record in records(0..3, 1, 900_000) {
+            producer.put(record).await.unwrap();
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    tokio::time::timeout(LONG, futures::future::join(small, large)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sink_that_is_dropped_leaves_its_records_on_their_way() {
+    let service = Service::start(1).await;
+    let (producer, records) = full(&service).await;
+    let mut sink = producer.sink();
+    // There is no room for it.
+    sink.feed(records[1].clone()).await.unwrap();
+    assert_eq!(sink.unacknowledged(), 1);
+    drop(sink);
+    while service.read(OutOfRange::Deliver).await.len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(producer.failures(), 0);
+
+    // Where nobody takes it any more it is counted.
+    let (producer, records) = full(&service).await;
+    let mut sink = producer.sink();
+    sink.feed(records[1].clone()).await.unwrap();
+    drop(sink);
+    producer.close(LONG).await;
+    while producer.failures() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(producer.failures(), 1);
+}
+
+#[tokio::test]
+async fn records_of_a_sink_that_nobody_is_told_of_are_counted() {
+    let service = Service::start(1).await;
+    let producer = start(&service, Options { buffer_time: Duration::from_secs(20), ..options() });
+    service.faults.set([Fault::Call(400, "AccessDeniedException")]);
+    let records = records(0..5, 1, 40);
+    let mut sink = producer.sink();
+    for record in &records {
+        sink.feed(record.clone()).await.unwrap();
+    }
+    assert!(matches!(sink.close().await, Err(SinkError::Failed(failed)) if failed.record == records[0]));
+    sink.close().await.unwrap();
+    assert_eq!(producer.failures(), 4);
+}
+
+#[tokio::test]
+async fn records_that_a_queue_cannot_hand_over_are_counted() {
+    let service = Service::start(1).await;
+    let (producer, records) = full(&service).await;
+    let queue = producer.queue(10, Overflow::Wait);
+    for record in &records[1..6] {
+        queue.offer(record.clone()).await.unwrap();
+    }
+    producer.close(LONG).await;
+    drop(queue);
+    while producer.failures() < 5 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(producer.failures(), 5);
+}
+
+#[test]
+fn who_waits_for_a_queue_is_told_when_its_runtime_has_ended() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (queue, records) = runtime.block_on(async {
+        let service = Service::start(1).await;
+        let (producer, records) = full(&service).await;
+        let queue = producer.queue(1, Overflow::Wait);
+        queue.offer(records[1].clone()).await.unwrap();
+        (queue, records)
+    });
+    drop(runtime);
+    let other = tokio::runtime::Runtime::new().unwrap();
+    let offered = other.block_on(async { tokio::time::timeout(LONG, queue.offer(records[2].clone())).await.unwrap() });
+    assert_eq!(offered, Err(PutError::Closed(records[2].clone())));
+}

@@ -49,6 +49,8 @@ pub(crate) struct Faults {
     inner: Arc<Mutex<(VecDeque<Fault>, usize)>>,
     /// How many listings of the shards came in, and how many more are to fail.
     listings: Arc<Mutex<(usize, usize)>>,
+    /// No request may have a record with this data.
+    refused: Arc<Mutex<Option<Vec<u8>>>>,
 }
 
 /// The service and a client of it.
@@ -81,6 +83,18 @@ pub(crate) fn client(endpoint: String) -> Client {
 impl Faults {
     pub(crate) fn set(&self, faults: impl IntoIterator<Item = Fault>) {
         self.inner.lock().unwrap().0 = faults.into_iter().collect();
+    }
+
+    /// Refuses requests with a record that has this data.
+    pub(crate) fn refuse(&self, data: Vec<u8>) {
+        *self.refused.lock().unwrap() = Some(data);
+    }
+
+    fn refuses(&self, body: &[u8]) -> bool {
+        let Some(data) = self.refused.lock().unwrap().clone() else { return false };
+        let body: Value = serde_json::from_slice(body).unwrap();
+        let blob = aws_smithy_types::base64::encode(data);
+        body["Records"].as_array().unwrap().iter().any(|record| record["Data"] == blob.as_str())
     }
 
     /// How many calls of PutRecords came in.
@@ -128,7 +142,11 @@ async fn fail(State(faults): State<Faults>, request: Request, next: Next) -> Res
     if target != "Kinesis_20131202.PutRecords" {
         return next.run(request).await;
     }
-    match faults.next() {
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, MAX_BODY).await.unwrap();
+    let next_fault = if faults.refuses(&body) { Fault::Call(400, "ValidationException") } else { faults.next() };
+    let request = Request::from_parts(parts, Body::from(body));
+    match next_fault {
         Fault::Pass => next.run(request).await,
         Fault::Call(status, code) => refusal(status, code),
         Fault::Together(barrier) => {
