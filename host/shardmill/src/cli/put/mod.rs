@@ -52,7 +52,7 @@ then. Ctrl-C stops reading and waits up to 10 s for what has been read. A record
 the service was lost. --results has a JSON object for each record, in the order of the input: whether it is `stored`, and
 its shard, sequence_number, sub_sequence_number, attempts and latency_ms, or the reason and the error.
 
-With --spool records go to the disk when nothing could be stored for 5 s, when their time is over, when the stream refuses
+With --spool records go to the disk when nothing could be stored for --spool-after, when their time is over, when the stream refuses
 them, and when Ctrl-C does not leave them the time; their results say `spooled`. At the end the command waits while the spool gets
 emptier. Where something stays in it, the exit status is 75.";
 
@@ -111,6 +111,9 @@ pub(super) struct Arguments {
     /// What happens when the spool is full: `refuse` gives up what comes, `drop-oldest` what is there.
     #[arg(long, value_enum, default_value = "refuse", requires = "spool")]
     spool_when_full: WhenFull,
+    /// For how long nothing may have been stored before records go to the spool.
+    #[arg(long, value_name = "TIME", default_value = "5s", requires = "spool", value_parser = humantime::parse_duration)]
+    spool_after: Duration,
     /// How long a record is tried before it is given up, or goes to the spool.
     #[arg(long, value_name = "TIME", default_value = "5m", value_parser = humantime::parse_duration)]
     ttl: Duration,
@@ -207,6 +210,7 @@ impl Arguments {
             aggregate: !self.no_aggregate,
             record_max_bytes: if self.large_records { LARGE } else { options.record_max_bytes },
             record_ttl: self.ttl,
+            spool_after: self.spool_after,
             pending_max_records: PENDING_RECORDS,
             pending_max_bytes: PENDING_BYTES,
             ..options
