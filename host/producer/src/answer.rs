@@ -44,6 +44,9 @@ pub(crate) enum Kind {
 const CREDENTIALS: Kind = Kind::Operator("check the AWS credentials of this process, its region and its clock");
 const PERMISSION: Kind =
     Kind::Operator("grant kinesis:PutRecords and kinesis:ListShards on the stream to this identity");
+const DESCRIBING: Kind = Kind::Operator(
+    "grant kinesis:DescribeStreamSummary on the stream to this identity, or let records be no larger than 1 MiB",
+);
 const KMS: Kind = Kind::Operator(
     "check that the stream's KMS key exists and is enabled, and that this identity has kms:GenerateDataKey on it",
 );
@@ -161,6 +164,14 @@ impl Failure {
         Self { kind, label, code: label.to_owned(), reason }
     }
 
+    /// Of the question how large a stream's records may be.
+    pub(crate) fn of_describing(mut self) -> Self {
+        if self.kind == PERMISSION {
+            self.kind = DESCRIBING;
+        }
+        self
+    }
+
     /// An answer that cannot be right.
     pub(crate) fn invalid_answer(reason: String) -> Self {
         let label = "invalid-answer";
@@ -186,6 +197,11 @@ impl Failure {
             Kind::Operator(advice) => Some(advice),
             Kind::Refused | Kind::Unknown => None,
         }
+    }
+
+    /// Whether the service takes the request for wrong, and not the stream or who asks.
+    pub(crate) fn is_about_request(&self) -> bool {
+        self.kind == REQUEST
     }
 
     /// Whether a limit is used up, which ends by itself and is nobody's fault.

@@ -17,32 +17,53 @@ pub(crate) async fn list_shards(client: &Client, stream: &str) -> Result<ShardMa
     let first = if StreamArn::is_meant(stream) { first.stream_arn(stream) } else { first.stream_name(stream) };
     let filter = at_latest.map_err(|error| Failure::invalid_answer(error.to_string()))?;
     let mut page = first.shard_filter(filter).send().await.map_err(|error| Failure::of_call(&error))?;
-    let mut seen = HashSet::new();
-    let mut open = Vec::new();
-    // A page that brings nothing new ends the listing too, whatever its token says.
-    while let (true, Some(token)) = (take_page(&page, &mut seen, &mut open)?, page.next_token()) {
+    let mut listing = Listing::default();
+    let mut tokens = HashSet::new();
+    loop {
+        listing.take_page(&page)?;
+        let Some(token) = page.next_token().map(str::to_owned) else { break };
+        // A page that was there before ends the listing too.
+        if !tokens.insert(token.clone()) {
+            break;
+        }
         let next = client.list_shards().next_token(token).send().await;
         page = next.map_err(|error| Failure::of_call(&error))?;
     }
+    let open = listing.open();
     if open.is_empty() {
         return Err(Failure::invalid_answer("the stream has no open shard".to_owned()));
     }
     Ok(ShardMap::new(open))
 }
 
-/// Whether there was a shard that had not been seen.
-fn take_page(page: &ListShardsOutput, seen: &mut HashSet<ShardId>, open: &mut Vec<OpenShard>) -> Result<bool, Failure> {
-    let mut new = false;
-    for shard in page.shards() {
-        let id = ShardId::parse(shard.shard_id()).map_err(|error| Failure::invalid_answer(error.to_string()))?;
-        if seen.insert(id.clone()) {
-            new = true;
-            if is_open(shard) {
-                open.push(OpenShard { range: range(shard)?, id });
+/// What pages have brought.
+#[derive(Debug, Default)]
+struct Listing {
+    seen: HashSet<ShardId>,
+    open: Vec<OpenShard>,
+    parents: HashSet<String>,
+}
+
+// === impl Listing ===
+
+impl Listing {
+    fn take_page(&mut self, page: &ListShardsOutput) -> Result<(), Failure> {
+        for shard in page.shards() {
+            let id = ShardId::parse(shard.shard_id()).map_err(|error| Failure::invalid_answer(error.to_string()))?;
+            self.parents.extend(shard.parent_shard_id().map(str::to_owned));
+            self.parents.extend(shard.adjacent_parent_shard_id().map(str::to_owned));
+            if self.seen.insert(id.clone()) && is_open(shard) {
+                self.open.push(OpenShard { range: range(shard)?, id });
             }
         }
+        Ok(())
     }
-    Ok(new)
+
+    /// The open shards. One whose child is listed was closed between two pages.
+    fn open(self) -> Vec<OpenShard> {
+        let Self { open, parents, .. } = self;
+        open.into_iter().filter(|shard| !parents.contains(shard.id.as_str())).collect()
+    }
 }
 
 fn is_open(shard: &Shard) -> bool {
@@ -62,7 +83,7 @@ fn range(shard: &Shard) -> Result<HashKeyRange, Failure> {
 pub(crate) async fn max_record_bytes(client: &Client, stream: &str) -> Result<Option<usize>, Failure> {
     let describe = client.describe_stream_summary();
     let describe = if StreamArn::is_meant(stream) { describe.stream_arn(stream) } else { describe.stream_name(stream) };
-    let answer = describe.send().await.map_err(|error| Failure::of_call(&error))?;
+    let answer = describe.send().await.map_err(|error| Failure::of_call(&error).of_describing())?;
     let kib = answer.stream_description_summary().and_then(|summary| summary.max_record_size_in_kib());
     Ok(kib.and_then(|kib| usize::try_from(kib).ok()).map(|kib| kib * 1024))
 }
@@ -86,13 +107,30 @@ mod tests {
         let first = shard("shardId-000000000000", ("0", "9"), Some("5"));
         let second = shard("shardId-000000000001", ("0", "4"), None);
         let third = shard("shardId-000000000002", ("5", "9"), None);
-        let (mut seen, mut open) = (HashSet::new(), Vec::new());
-        assert_eq!(take_page(&page(vec![first.clone(), second.clone()]), &mut seen, &mut open), Ok(true));
-        assert_eq!(take_page(&page(vec![second.clone(), third]), &mut seen, &mut open), Ok(true));
-        assert_eq!(take_page(&page(vec![first, second]), &mut seen, &mut open), Ok(false));
-        let ids: Vec<_> = open.iter().map(|shard| shard.id.as_str()).collect();
+        let mut listing = Listing::default();
+        for shards in [vec![first.clone(), second.clone()], vec![second.clone(), third], vec![first, second]] {
+            listing.take_page(&page(shards)).unwrap();
+        }
+        let ids: Vec<_> = listing.open().into_iter().map(|shard| shard.id.to_string()).collect();
         assert_eq!(ids, ["shardId-000000000001", "shardId-000000000002"]);
         let broken = page(vec![shard("shardId-000000000003", ("0", "x"), None)]);
-        assert!(take_page(&broken, &mut seen, &mut open).is_err());
+        assert!(Listing::default().take_page(&broken).is_err());
+    }
+
+    #[test]
+    fn a_shard_that_is_split_between_two_pages_is_not_open() {
+        let parent = shard("shardId-000000000000", ("0", "9"), None);
+        let child = |id: &str, keys| {
+            let mut child = shard(id, keys, None);
+            child.parent_shard_id = Some("shardId-000000000000".to_owned());
+            child
+        };
+        let children = vec![child("shardId-000000000001", ("0", "4")), child("shardId-000000000002", ("5", "9"))];
+        let page = |shards| ListShardsOutput::builder().set_shards(Some(shards)).build();
+        let mut listing = Listing::default();
+        listing.take_page(&page(vec![parent])).unwrap();
+        listing.take_page(&page(children)).unwrap();
+        let ids: Vec<_> = listing.open().into_iter().map(|shard| shard.id.to_string()).collect();
+        assert_eq!(ids, ["shardId-000000000001", "shardId-000000000002"]);
     }
 }

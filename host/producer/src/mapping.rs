@@ -41,6 +41,8 @@ struct State {
     /// What the last good listing brought, and when it began.
     known: Option<(Instant, Found)>,
     is_listing: bool,
+    /// Whether records wait for the listing.
+    is_urgent: bool,
     not_before: Option<Instant>,
     /// Failures, or listings that brought nothing new, one after another.
     vain: u32,
@@ -118,6 +120,7 @@ impl Shards {
             return Some(at);
         }
         state.is_listing = true;
+        state.is_urgent = wanted == MapWanted::Now;
         drop(state);
         let listing = Listing { shards: Arc::clone(self), began: now, result: None };
         // A task of its own: who wants it may be gone before it ends, and others may want it by then.
@@ -173,7 +176,7 @@ impl Shards {
         }
         state.vain = state.vain.saturating_add(1);
         let has_map = state.known.is_some();
-        let backoff = if has_map { &self.later } else { &self.first };
+        let backoff = if has_map && !state.is_urgent { &self.later } else { &self.first };
         state.not_before = Some(now + backoff.delay(state.vain));
         if has_map && !std::mem::replace(&mut state.is_told, true) {
             tracing::warn!(
@@ -207,6 +210,11 @@ impl Drop for Listing {
 impl Mapping {
     pub(crate) fn new(shards: &Arc<Shards>) -> Self {
         Self { listed: shards.listed.subscribe(), shards: Arc::clone(shards) }
+    }
+
+    /// What is listed, for others to look at as well.
+    pub(crate) fn shards(&self) -> &Arc<Shards> {
+        &self.shards
     }
 
     /// What the last good listing brought, and when it began.

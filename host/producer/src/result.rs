@@ -48,8 +48,8 @@ pub struct Receipt {
     pub attempts: u32,
     /// From when it was accepted until it was acknowledged.
     pub latency: Duration,
-    /// Whether an answer was lost and the record was sent again, so that a reader may meet it more than once. It is said of
-    /// the record, and not of copies: how many there are nobody knows, and each further answer that was lost may have left
+    /// Whether a reader may meet it more than once: an answer was lost and it was sent again, or an aggregate took it to a
+    /// shard that was not its own any more, and it was sent again to its own. It is said of the record, and not of copies: how many there are nobody knows, and each further answer that was lost may have left
     /// one.
     pub may_be_repeated: bool,
 }
@@ -66,7 +66,8 @@ pub struct Failed {
     pub reason: Reason,
     /// In how many requests it was.
     pub attempts: u32,
-    /// Whether an answer was lost, so that the service may have stored it all the same.
+    /// Whether the service may have stored it all the same: an answer was lost, or an aggregate took it to a shard that was not
+    /// its own any more.
     pub may_be_stored: bool,
 }
 

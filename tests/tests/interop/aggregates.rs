@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 use shardmill_record::aggregate::{Aggregator, decode};
 use shardmill_record::{HashKey, UserRecord};
-use shardmill_tests::{Codec, seeds};
+use shardmill_tests::{Codec, Services, command, raw, run, seeds};
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -71,5 +71,35 @@ async fn aggregates_of_others_are_ours_byte_for_byte_and_ours_are_read_by_them()
                 records.iter().map(|record| json!([record.partition_key, hex(&record.data)])).collect();
             assert!(read == Value::from(expected), "{what}: ours are read by them");
         }
+    }
+}
+
+#[tokio::test]
+async fn what_is_put_is_read_by_others() {
+    let services = Services::start().await;
+    services.create_stream("orders", 2).await;
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = folder.path().join("orders.jsonl");
+    let line = |number: usize| format!("{{\"n\":{number},\"key\":\"Schlüssel {}\"}}", number % 40);
+    let lines: Vec<String> = (0..3_000).map(line).collect();
+    std::fs::write(&path, lines.join("\n")).expect("a file");
+    let mut put = command();
+    put.args(["put", "orders", "--key-field", "/key"]).arg(&path).envs(services.environment());
+    let finished = run(put).await;
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    let kinesis_records = raw::kinesis_records(&services, "orders").await;
+    assert!(kinesis_records.len() < 300, "they go in aggregates");
+    for mut codec in [Codec::python().await, Codec::node().await] {
+        let mut read = Vec::new();
+        for (_, data) in &kinesis_records {
+            let records = codec.ask(&json!({ "read": hex(data) })).await;
+            for record in records.as_array().expect("records") {
+                read.push(String::from_utf8(unhex(record[1].as_str().expect("hexadecimal"))).expect("UTF-8"));
+            }
+        }
+        let mut expected = lines.clone();
+        read.sort_unstable();
+        expected.sort_unstable();
+        assert!(read == expected, "{}: every line once", codec.name);
     }
 }

@@ -57,9 +57,9 @@ impl BatchSender {
         }
     }
 
-    /// For records that are counted as received already.
-    pub(crate) fn of_spool(self) -> Self {
-        Self { is_of_spool: true, ..self }
+    /// Beside a producer that has counted its records as received, and lists the stream's shards.
+    pub(crate) fn of_spool(self, shards: &Arc<Shards>) -> Self {
+        Self { shards: Arc::clone(shards), is_of_spool: true, ..self }
     }
 
     /// The stream's name or ARN, as it was given.

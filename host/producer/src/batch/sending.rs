@@ -184,8 +184,8 @@ impl Sending {
                 Err(Reason::Refused(refusal)) => {
                     self.end.get_or_insert(End::Rejected { operation: "PutRecords", refusal });
                 }
-                // With the rules of batches no record expires, and none fails because it is throttled.
-                Err(Reason::Expired { .. } | Reason::Throttled(_) | Reason::Stopped) => {}
+                // With the rules of batches no record expires, none fails because it is throttled, and there is no spool.
+                Err(Reason::Expired { .. } | Reason::Throttled(_) | Reason::Stopped | Reason::NotSpooled(_)) => {}
             }
         }
     }

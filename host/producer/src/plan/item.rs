@@ -19,11 +19,24 @@ pub(crate) struct Item<T> {
     pub(crate) attempts: u32,
     /// Whether the answer to the last of them was lost.
     pub(crate) was_lost: bool,
-    /// Whether an answer was lost and the record was sent again, so that it may be stored twice.
+    /// Whether it may be stored twice: an answer was lost and it was sent again, or an aggregate took it to another shard.
     pub(crate) may_be_repeated: bool,
+    /// With whom it may be sent.
+    pub(crate) company: Company,
     /// Why it was not stored at the last attempt.
     pub(crate) failure: Option<Arc<Failure>>,
     pub(crate) ticket: T,
+}
+
+/// With whom a record may be sent. What was in bad company once goes alone from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Company {
+    /// In an aggregate with others.
+    Any,
+    /// In a Kinesis record of its own: where the shards are not known, an aggregate would take it to a wrong one again.
+    OwnRecord,
+    /// In a request of its own: the service has refused one that it was in, and it is to be seen whose fault that was.
+    OwnRequest,
 }
 
 /// Where a user record is stored.
@@ -53,6 +66,7 @@ impl<T> Item<T> {
             attempts: 0,
             was_lost: false,
             may_be_repeated: false,
+            company: Company::Any,
             failure: None,
             ticket,
         }

@@ -26,8 +26,9 @@ pub(super) struct Lane<T> {
     pub(super) in_flight: usize,
     /// Failures since the last success.
     pub(super) failures: u32,
-    /// When the first of them was sent.
+    /// When the first of them was sent, and the last.
     pub(super) failing_since: Option<Instant>,
+    pub(super) failed_last: Option<Instant>,
     pub(super) not_before: Option<Instant>,
     pub(super) rate: Option<SharedRate>,
 }
@@ -48,6 +49,7 @@ impl<T> Lane<T> {
             in_flight: 0,
             failures: 0,
             failing_since: None,
+            failed_last: None,
             not_before: None,
             rate,
         }
@@ -92,7 +94,9 @@ impl<T> Lane<T> {
         let first = self.waiting.front()?;
         let is_full = rules.aggregate_max_bytes.is_some_and(|most| self.bytes >= most);
         let is_due = is_full || first.attempts > 0 || first.id < flush_below;
-        Some(if is_due { first.accepted } else { first.accepted + rules.buffer_time })
+        // One that waits for all of its time would be given up unsent.
+        let buffer_time = rules.ttl.map_or(rules.buffer_time, |ttl| rules.buffer_time.min(ttl / 2));
+        Some(if is_due { first.accepted } else { first.accepted + buffer_time })
     }
 
     /// Whether the lane sends something where something is sent anyway: requests that are made for one lane each would
@@ -101,14 +105,21 @@ impl<T> Lane<T> {
         self.due_at(rules, flush_below).is_some_and(|due| due <= now + rules.buffer_time / 2)
     }
 
-    pub(super) fn fails(&mut self, since: Instant) {
+    /// Something failed that was sent then.
+    pub(super) fn fails(&mut self, sent: Instant) {
         self.failures = self.failures.saturating_add(1);
-        self.failing_since.get_or_insert(since);
+        self.failing_since.get_or_insert(sent);
+        self.failed_last = self.failed_last.max(Some(sent));
     }
 
-    pub(super) fn works(&mut self) {
+    /// Everything was stored that was sent then; what was sent later may have failed.
+    pub(super) fn works(&mut self, sent: Instant) {
+        if self.failed_last.is_some_and(|failed| failed > sent) {
+            return;
+        }
         self.failures = 0;
         self.failing_since = None;
+        self.failed_last = None;
         self.not_before = None;
     }
 

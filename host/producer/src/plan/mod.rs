@@ -20,6 +20,7 @@ use std::time::Duration;
 use shardmill_record::{HashKeyRange, UserRecord};
 use tokio::time::Instant;
 
+use item::Company;
 pub(crate) use item::{Item, Resolved};
 pub(crate) use kinesis_record::KinesisRecord;
 use kinesis_record::{Packing, check_packed};
@@ -27,6 +28,7 @@ use lane::Lane;
 pub(crate) use rate::Rates;
 use settle::Undecided;
 
+use crate::answer::Failure;
 use crate::limits::validate;
 use crate::metrics::Counts;
 use crate::options::HIGHEST_RATE_PERCENT;
@@ -53,6 +55,8 @@ pub(crate) struct Request {
     /// How long the user records waited that are sent for the first time.
     pub(crate) buffered: Vec<Duration>,
     bytes: usize,
+    /// Whether nothing more may come in.
+    is_closed: bool,
 }
 
 /// Whether a new shard map is wanted.
@@ -108,6 +112,8 @@ pub(crate) struct Plan<T> {
     in_flight: HashMap<RequestId, InFlight<T>>,
     next_request: RequestId,
     undecided: Vec<Undecided<T>>,
+    /// Why there is no map yet, if that was tried.
+    map_failure: Option<Arc<Failure>>,
     /// Who comes first in the next request, so that no lane starves when requests are full.
     first_lane: usize,
     /// Records below it wait for no others.
@@ -193,6 +199,7 @@ impl<T> Plan<T> {
             in_flight: HashMap::new(),
             next_request: 0,
             undecided: Vec::new(),
+            map_failure: None,
             first_lane: 0,
             flush_below: 0,
             resolved: Vec::new(),
@@ -202,7 +209,7 @@ impl<T> Plan<T> {
 
     /// Whether a record is none that the stream will never take.
     pub(crate) fn takes(&self, record: &UserRecord) -> bool {
-        validate(record, self.record_max_bytes).is_ok()
+        self.check(record).is_ok()
     }
 
     /// Whether requests are on their way.
@@ -214,7 +221,13 @@ impl<T> Plan<T> {
     pub(crate) fn push(&mut self, item: Item<T>) {
         match self.check(&item.record) {
             Ok(()) => self.lay(item),
-            Err(invalid) => self.resolved.push(Resolved { item, result: Err(Reason::Invalid(invalid)) }),
+            Err(invalid) => {
+                if self.record_max_bytes < self.rules.record_max_bytes {
+                    // The stream may take more by now.
+                    self.map_wanted = self.map_wanted.max(Some(MapWanted::Sometime));
+                }
+                self.resolved.push(Resolved { item, result: Err(Reason::Invalid(invalid)) });
+            }
         }
     }
 
@@ -346,17 +359,22 @@ impl<T> Plan<T> {
                 return true;
             }
             let Some(room) = request.room(&self.rules) else { return false };
+            let company = lane.waiting.front().map_or(Company::Any, |item| item.company);
+            if company == Company::OwnRequest && !request.kinesis_records.is_empty() {
+                return false;
+            }
             let packing = match self.rules.aggregate_max_bytes {
                 None => Packing::AsItIs,
                 // Of records whose shard is unknown nobody knows whether they belong together.
-                Some(_) if lane.range.is_none() => Packing::OneByOne,
+                Some(_) if lane.range.is_none() || company != Company::Any => Packing::OneByOne,
                 Some(most) => Packing::Together(most),
             };
-            let records = lane.waiting.iter().map(|item| &item.record);
+            let records = lane.waiting.iter().take_while(|item| item.company == company).map(|item| &item.record);
             let Some(kinesis_record) = KinesisRecord::of(records, packing, room) else { return false };
             sent.push(self.send(index, &kinesis_record, request, now));
             request.bytes += kinesis_record.bytes();
             request.kinesis_records.push(kinesis_record);
+            request.is_closed = company == Company::OwnRequest;
         }
     }
 
@@ -400,7 +418,7 @@ impl<T> Plan<T> {
 
 impl Request {
     fn new(id: RequestId) -> Self {
-        Self { id, kinesis_records: Vec::new(), buffered: Vec::new(), bytes: 0 }
+        Self { id, kinesis_records: Vec::new(), buffered: Vec::new(), bytes: 0, is_closed: false }
     }
 
     /// For how many bytes there is room, if there is room for another Kinesis record. One that is larger than requests
@@ -408,6 +426,9 @@ impl Request {
     fn room(&self, rules: &Rules) -> Option<usize> {
         if self.kinesis_records.is_empty() {
             return Some(usize::MAX);
+        }
+        if self.is_closed {
+            return None;
         }
         let room = rules.request_max_bytes.saturating_sub(self.bytes);
         (self.kinesis_records.len() < rules.request_max_records && room > 0).then_some(room)

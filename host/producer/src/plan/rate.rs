@@ -86,6 +86,12 @@ impl SharedRate {
         self.rate().take(bytes, now);
     }
 
+    /// In parts of what a shard takes.
+    #[cfg(test)]
+    pub(super) fn part(&self) -> f64 {
+        self.rate().now
+    }
+
     /// See [`Rate::throttled`].
     pub(super) fn throttled(&self, now: Instant) {
         self.rate().throttled(now);

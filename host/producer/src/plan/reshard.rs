@@ -5,6 +5,7 @@ use tokio::time::Instant;
 use super::lane::Lane;
 use super::{Item, Leaving, Plan};
 use crate::Reason;
+use crate::answer::Failure;
 use crate::shard_map::ShardMap;
 
 // === impl Plan ===
@@ -19,6 +20,7 @@ impl<T> Plan<T> {
         now: Instant,
     ) {
         self.map_wanted = None;
+        self.map_failure = None;
         if let Some(most) = record_max_bytes {
             self.record_max_bytes = self.rules.record_max_bytes.min(most);
         }
@@ -44,6 +46,11 @@ impl<T> Plan<T> {
         self.decide(began);
     }
 
+    /// There is no map yet, for this reason, and it is tried again.
+    pub(crate) fn map_failed(&mut self, failure: &Arc<Failure>) {
+        self.map_failure = Some(Arc::clone(failure));
+    }
+
     /// The stream cannot be listed until somebody has mended something. Without a map nothing is sent; with an old one
     /// records whose shard is unknown are sent again.
     pub(crate) fn map_refused(&mut self, reason: &Reason, now: Instant) {
@@ -66,7 +73,9 @@ impl<T> Plan<T> {
         for (index, lane) in std::mem::take(&mut self.lanes).into_iter().enumerate() {
             // The last lane is the one of the unknown.
             let shard = (index < self.map.len()).then(|| self.map.shard(index));
-            if let Some(stays) = shard.and_then(|shard| map.find(&shard.id)) {
+            // A stream that was deleted and made again has the same ids for other ranges.
+            let same = |stays: &usize| shard.is_some_and(|shard| map.shard(*stays).range == shard.range);
+            if let Some(stays) = shard.and_then(|shard| map.find(&shard.id)).filter(same) {
                 kept[stays] = Some(lane);
                 continue;
             }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use shardmill_record::{HashKeyRange, ShardId};
 use tokio::time::Instant;
 
-use super::item::{Item, Place, Resolved};
+use super::item::{Company, Item, Place, Resolved};
 use super::{InFlight, MapWanted, Plan, RequestId, Sent};
 use crate::Reason;
 use crate::answer::{Failure, Stored};
@@ -33,24 +33,35 @@ impl<T> Plan<T> {
         mut delay: impl FnMut(u32) -> Duration,
     ) -> Option<Arc<Failure>> {
         let InFlight { made, sent } = self.in_flight.remove(&request)?;
+        let is_lone = matches!(&sent[..], [sent] if sent.items.len() == 1);
         let mut first_failure = None;
-        let mut failed = Vec::new();
+        // By lane, whether something failed, and because it was throttled.
+        let mut lanes: Vec<(u64, bool, bool)> = Vec::new();
         for (sent, outcome) in sent.into_iter().zip(outcomes) {
+            let is_throttled = outcome.as_ref().is_err_and(|failure| failure.is_throttle());
+            match lanes.iter_mut().find(|(lane, ..)| *lane == sent.lane) {
+                Some((_, has_failed, was_throttled)) => {
+                    *has_failed |= outcome.is_err();
+                    *was_throttled |= is_throttled;
+                }
+                None => lanes.push((sent.lane, outcome.is_err(), is_throttled)),
+            }
             match outcome {
                 Ok(stored) => self.stored(sent, stored, now),
                 Err(failure) => {
-                    failed.push((sent.lane, failure.is_throttle()));
                     first_failure.get_or_insert(Arc::clone(&failure));
-                    self.failed(sent, &failure);
+                    self.failed(sent, &failure, is_lone);
                 }
             }
         }
-        failed.sort_unstable();
-        failed.dedup_by_key(|(lane, _)| *lane);
-        for (lane, is_throttled) in failed {
+        for (lane, has_failed, is_throttled) in lanes {
             // A lane that is gone has left its records to others, which have not failed.
             let Some(index) = self.index_of(lane) else { continue };
             let lane = &mut self.lanes[index];
+            if !has_failed {
+                lane.works(made);
+                continue;
+            }
             lane.fails(made);
             lane.not_before = Some(now + delay(lane.failures));
             if let (true, Some(rate)) = (is_throttled, &lane.rate) {
@@ -64,9 +75,6 @@ impl<T> Plan<T> {
         self.counts.kinesis_records += 1;
         self.counts.kinesis_bytes += sent.bytes as u64;
         let index = self.index_of(sent.lane);
-        if let Some(index) = index {
-            self.lanes[index].works();
-        }
         let found = self.map.find(&stored.shard);
         if found.is_none() && sent.items.len() > 1 {
             self.map_wanted = Some(MapWanted::Now);
@@ -87,10 +95,15 @@ impl<T> Plan<T> {
     /// not known to be is sent again, as the KPL does, because readers may leave it out there.
     fn acknowledge(&mut self, sent: Sent<T>, stored: Stored, range: Option<HashKeyRange>) {
         let stored = Arc::new(stored);
-        for (sub_sequence_number, item) in sent.items.into_iter().enumerate() {
+        let mut misplaced = Vec::new();
+        for (sub_sequence_number, mut item) in sent.items.into_iter().enumerate() {
             if sub_sequence_number > 0 && range.is_none_or(|range| !range.contains(item.hash_key)) {
                 self.counts.misplaced += 1;
-                self.lay(item);
+                item.may_be_repeated = true;
+                if range.is_none() {
+                    item.company = item.company.max(Company::OwnRecord);
+                }
+                misplaced.push(item);
                 continue;
             }
             self.counts.acknowledged += 1;
@@ -98,11 +111,25 @@ impl<T> Plan<T> {
             let place = Place { stored: Arc::clone(&stored), sub_sequence_number: sub_sequence_number as u64 };
             self.resolved.push(Resolved { item, result: Ok(place) });
         }
+        self.lay_again(misplaced);
         self.release(sent.lane);
     }
 
-    fn failed(&mut self, sent: Sent<T>, failure: &Arc<Failure>) {
-        let reason = if failure.advice().is_some() {
+    /// From the last to the first, because each goes before those that it came before.
+    fn lay_again(&mut self, items: Vec<Item<T>>) {
+        items.into_iter().rev().for_each(|item| self.lay(item));
+    }
+
+    /// `is_lone` says whether nothing else was in the request.
+    fn failed(&mut self, sent: Sent<T>, failure: &Arc<Failure>, is_lone: bool) {
+        // Of a request that the service takes for wrong it is not known which record is to blame.
+        let is_suspect = failure.is_about_request() && !is_lone;
+        let reason = if is_suspect {
+            self.counts.retries += 1;
+            // It may be that the stream takes smaller records by now.
+            self.map_wanted = self.map_wanted.max(Some(MapWanted::Sometime));
+            None
+        } else if failure.advice().is_some() {
             Some(Reason::refused(failure))
         } else if self.rules.fail_if_throttled && failure.is_throttle() {
             Some(Reason::throttled(failure))
@@ -110,13 +137,20 @@ impl<T> Plan<T> {
             self.counts.retries += 1;
             None
         };
-        for mut item in sent.items {
+        let mut items = sent.items;
+        for item in &mut items {
             item.was_lost = failure.is_unknown();
             item.failure = Some(Arc::clone(failure));
-            match &reason {
-                Some(reason) => self.resolved.push(Resolved { item, result: Err(reason.clone()) }),
-                None => self.lay(item),
+            if is_suspect {
+                item.company = Company::OwnRequest;
             }
+        }
+        match reason {
+            Some(reason) => {
+                let given_up = items.into_iter().map(|item| Resolved { item, result: Err(reason.clone()) });
+                self.resolved.extend(given_up);
+            }
+            None => self.lay_again(items),
         }
         self.release(sent.lane);
     }
@@ -155,12 +189,13 @@ impl<T> Plan<T> {
     /// Gives up what has been tried for too long.
     pub(super) fn expire(&mut self, now: Instant) {
         let Some(ttl) = self.rules.ttl else { return };
+        let map_failure = self.map_failure.clone();
         for lane in &mut self.lanes {
             let is_old = |item: &Item<T>| item.accepted + ttl <= now;
             let old = lane.waiting.iter().take_while(|item| is_old(item)).count();
             if old > 0 {
                 let expired = lane.take(old).into_iter().map(|item| {
-                    let reason = Reason::expired(item.failure.as_deref());
+                    let reason = Reason::expired(item.failure.as_deref().or(map_failure.as_deref()));
                     Resolved { item, result: Err(reason) }
                 });
                 self.resolved.extend(expired);

@@ -86,6 +86,11 @@ impl Driver {
         }
     }
 
+    /// Where the stream's shards are listed.
+    pub(super) fn shards(&self) -> &Arc<Shards> {
+        self.mapping.shards()
+    }
+
     /// With a spool, and the task that empties it.
     pub(super) fn spools(mut self, spooling: Spooling, drain: Drain) -> Self {
         self.spooling = Some(spooling);
@@ -357,6 +362,7 @@ impl Driver {
                 if failure.advice().is_some() {
                     self.plan.map_refused(&Reason::refused(&failure), now);
                 } else if !self.plan.has_map() {
+                    self.plan.map_failed(&failure);
                     trouble.lasts(failing_for, &failure);
                 }
             }

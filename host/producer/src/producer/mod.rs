@@ -120,12 +120,13 @@ impl Producer {
         let options = options.within_bounds();
         let sender = Arc::new(spool.sender(&stream)?);
         let batch_options = BatchOptions::from(options.clone());
-        let batches = BatchSender::new(client.clone(), stream.clone(), batch_options, metrics.clone(), seed).of_spool();
+        let batches = BatchSender::new(client.clone(), stream.clone(), batch_options, metrics.clone(), seed);
         let metrics = Arc::new(metrics.of_stream(&stream));
         let shared = Arc::new(Shared::new(stream.into(), &options, metrics));
+        let driver = Driver::new(&client, Arc::clone(&shared), &options, seed);
         let spooling = Spooling::new(Arc::clone(&sender), options.spool_after);
-        let drain = Drain::start(sender, batches, Arc::clone(&shared), seed);
-        let driver = Driver::new(&client, Arc::clone(&shared), &options, seed).spools(spooling, drain);
+        let drain = Drain::start(sender, batches.of_spool(driver.shards()), Arc::clone(&shared), seed);
+        let driver = driver.spools(spooling, drain);
         tokio::spawn(driver.run());
         Ok(Self(Arc::new(Handle { shared, spool: Some(spool.clone()) })))
     }

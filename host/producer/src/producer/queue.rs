@@ -84,7 +84,7 @@ impl Queue {
             filled: Notify::new(),
             emptied: Notify::new(),
         });
-        tokio::spawn(hand_over(Arc::clone(&shared)));
+        tokio::spawn(hand_over(Over(Arc::clone(&shared))));
         Self(Arc::new(Handle { shared }))
     }
 
@@ -156,8 +156,7 @@ impl Drop for Over {
 }
 
 /// The queue's task.
-async fn hand_over(shared: Arc<Shared>) {
-    let over = Over(shared);
+async fn hand_over(over: Over) {
     let shared = &over.0;
     loop {
         let room_made = shared.producer.shared().room_made.notified();

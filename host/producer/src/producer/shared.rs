@@ -215,13 +215,17 @@ impl Shared {
             return false;
         }
         let command = command(state.next_id);
-        if matches!(command, Command::Close { .. }) {
+        let closes = matches!(command, Command::Close { .. });
+        if closes {
             state.phase = Phase::Closed;
         }
         state.commands.push(command);
         drop(state);
         self.work.notify_one();
-        self.room_made.notify_waiters();
+        if closes {
+            // There will be no room any more.
+            self.room_made.notify_waiters();
+        }
         true
     }
 

@@ -254,3 +254,29 @@ async fn throttled_records_fail_where_that_is_wanted() {
     assert_eq!(refusal.code, THROTTLED);
     assert!(put_all(&producer, &record).await.remove(0).is_ok());
 }
+
+#[tokio::test]
+async fn a_listing_may_have_pages_and_empty_ones_among_them() {
+    let service = Service::start(4).await;
+    service.split_all().await;
+    service.faults.page(true);
+    let producer = start(&service, options());
+    let records = records(0..400, 40, 30);
+    let receipts: Vec<Receipt> = put_all(&producer, &records).await.into_iter().map(Result::unwrap).collect();
+    let shards: HashSet<_> = receipts.iter().map(|receipt| receipt.shard.clone()).collect();
+    assert_eq!(shards.len(), 8, "the parents take nothing");
+    assert!(receipts.iter().all(|receipt| receipt.attempts == 1), "every shard is known");
+    service.faults.page(false);
+    check_receipts(&records, &receipts, &service.read(OutOfRange::Drop).await);
+}
+
+#[tokio::test]
+async fn an_answer_that_has_not_all_is_no_answer() {
+    let service = Service::start(2).await;
+    service.faults.set([Fault::AnswerShort]);
+    let producer = start(&service, options());
+    let records = records(0..20, 20, 30);
+    let receipts: Vec<Receipt> = put_all(&producer, &records).await.into_iter().map(Result::unwrap).collect();
+    assert!(receipts.iter().all(|receipt| receipt.may_be_repeated && receipt.attempts == 2), "{receipts:?}");
+    assert_eq!(service.read(OutOfRange::Drop).await.len(), 40);
+}

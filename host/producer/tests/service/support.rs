@@ -49,6 +49,8 @@ pub(crate) struct Faults {
     inner: Arc<Mutex<(VecDeque<Fault>, usize)>>,
     /// How many listings of the shards came in, and how many more are to fail.
     listings: Arc<Mutex<(usize, usize)>>,
+    /// Whether listings come shard by shard, with an empty page between two.
+    paged: Arc<std::sync::atomic::AtomicBool>,
     /// No request may have a record with this data.
     refused: Arc<Mutex<Option<Vec<u8>>>>,
 }
@@ -83,6 +85,11 @@ pub(crate) fn client(endpoint: String) -> Client {
 impl Faults {
     pub(crate) fn set(&self, faults: impl IntoIterator<Item = Fault>) {
         self.inner.lock().unwrap().0 = faults.into_iter().collect();
+    }
+
+    /// Whether listings come shard by shard from now on.
+    pub(crate) fn page(&self, paged: bool) {
+        self.paged.store(paged, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Refuses requests with a record that has this data.
@@ -138,6 +145,9 @@ async fn fail(State(faults): State<Faults>, request: Request, next: Next) -> Res
     }
     if target == "Kinesis_20131202.ListShards" && faults.next_listing() {
         return refusal(500, "InternalFailure");
+    }
+    if target == "Kinesis_20131202.ListShards" && faults.paged.load(std::sync::atomic::Ordering::SeqCst) {
+        return page(request, next).await;
     }
     if target != "Kinesis_20131202.PutRecords" {
         return next.run(request).await;
@@ -200,6 +210,21 @@ fn refusal(status: u16, code: &str) -> Response {
     let body = json!({"__type": code, "message": "as the test wants it"}).to_string();
     let json = [(header::CONTENT_TYPE, "application/x-amz-json-1.1")];
     (StatusCode::from_u16(status).unwrap(), json, body).into_response()
+}
+
+/// One page of a listing: a token is the page's number.
+async fn page(request: Request, next: Next) -> Response {
+    let (mut parts, body) = request.into_parts();
+    let body: Value = serde_json::from_slice(&to_bytes(body, MAX_BODY).await.unwrap()).unwrap();
+    let number: usize = body["NextToken"].as_str().map_or(0, |token| token.parse().unwrap());
+    let body = json!({ "StreamName": STREAM }).to_string();
+    parts.headers.insert(header::CONTENT_LENGTH, body.len().into());
+    let (parts, mut answer) = split(next.run(Request::from_parts(parts, Body::from(body))).await).await;
+    let shards = answer["Shards"].as_array().unwrap().clone();
+    let pages: Vec<Vec<Value>> = shards.into_iter().flat_map(|shard| [vec![shard], Vec::new()]).collect();
+    answer["NextToken"] = if number + 1 < pages.len() { (number + 1).to_string().into() } else { Value::Null };
+    answer["Shards"] = pages[number].clone().into();
+    join(parts, &answer)
 }
 
 async fn split(answer: Response) -> (axum::http::response::Parts, Value) {

@@ -1,6 +1,7 @@
 //! Plans against a model of the service.
 
 mod cases;
+mod company;
 mod map_cases;
 pub(crate) mod model;
 mod simulation;
