@@ -1,14 +1,15 @@
 //! What is sent next and when, and what an answer means for it, of a producer that lives long and of one batch alike. Pure:
 //! time, answers and delays are handed in; what plans of one stream may have in common is the rates of its shards.
 //!
-//! `lane` holds what waits for a shard, `rate` how fast it is written to, `kinesis_record` what is put together;
-//! `settle` takes answers in and `reshard` new shard maps.
+//! `rules` are what a plan keeps to; `lane` holds what waits for a shard, `rate` how fast it is written to,
+//! `kinesis_record` what is put together; `settle` takes answers in and `reshard` new shard maps.
 
 mod item;
 mod kinesis_record;
 mod lane;
 mod rate;
 mod reshard;
+mod rules;
 mod settle;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -26,14 +27,14 @@ pub(crate) use kinesis_record::KinesisRecord;
 use kinesis_record::{Packing, check_packed};
 use lane::Lane;
 pub(crate) use rate::Rates;
+pub(crate) use rules::Rules;
 use settle::Undecided;
 
 use crate::answer::Failure;
 use crate::limits::validate;
 use crate::metrics::Counts;
-use crate::options::HIGHEST_RATE_PERCENT;
 use crate::shard_map::ShardMap;
-use crate::{InvalidRecord, Options, Ordering, Reason};
+use crate::{InvalidRecord, Ordering, Reason};
 
 /// By what a request is known.
 pub(crate) type RequestId = u64;
@@ -66,24 +67,6 @@ pub(crate) enum MapWanted {
     Sometime,
     /// Records wait for it.
     Now,
-}
-
-/// What the plan keeps to.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
-    ordering: Ordering,
-    /// The largest aggregate, if there are to be any.
-    aggregate_max_bytes: Option<usize>,
-    request_max_records: usize,
-    request_max_bytes: usize,
-    record_max_bytes: usize,
-    max_requests: usize,
-    buffer_time: Duration,
-    /// `None` for ever.
-    ttl: Option<Duration>,
-    /// In parts of what a shard takes; `None` for no limit.
-    rate: Option<f64>,
-    fail_if_throttled: bool,
 }
 
 /// User records on their way to a stream, as they come and go.
@@ -143,37 +126,6 @@ struct Sent<T> {
     lane: u64,
     items: Vec<Item<T>>,
     bytes: usize,
-}
-
-// === impl Rules ===
-
-impl Rules {
-    /// For a producer. Of options that are within their bounds.
-    pub(crate) fn new(options: &Options) -> Self {
-        Self {
-            ordering: options.ordering,
-            aggregate_max_bytes: options.aggregate.then_some(options.aggregate_max_bytes),
-            request_max_records: options.request_max_records,
-            request_max_bytes: options.request_max_bytes,
-            record_max_bytes: options.record_max_bytes,
-            max_requests: options.max_requests,
-            buffer_time: options.buffer_time,
-            ttl: Some(options.record_ttl),
-            rate: (options.rate_limit_percent < HIGHEST_RATE_PERCENT)
-                .then(|| f64::from(options.rate_limit_percent) / 100.0),
-            fail_if_throttled: options.fail_if_throttled,
-        }
-    }
-
-    /// For batches: nothing waits for more records, and nothing is given up that may be stored later.
-    pub(crate) fn of_batches(options: &Options) -> Self {
-        Self { buffer_time: Duration::ZERO, ttl: None, fail_if_throttled: false, ..Self::new(options) }
-    }
-
-    /// The rates that plans with these rules have in common.
-    pub(crate) fn rates(&self) -> Rates {
-        Rates::new(self.rate)
-    }
 }
 
 // === impl Plan ===

@@ -1,5 +1,6 @@
 //! Plans against a model of the service.
 
+mod batch_cases;
 mod cases;
 mod company;
 mod map_cases;
@@ -13,9 +14,9 @@ use shardmill_record::{HashKey, UserRecord};
 use tokio::time::Instant;
 
 use super::*;
-use crate::BatchOptions;
 use crate::answer::{Failure, Kind};
 use crate::call::Outcome;
+use crate::{BatchOptions, Options};
 use model::Service;
 
 pub(crate) const THROTTLED: &str = "ProvisionedThroughputExceededException";

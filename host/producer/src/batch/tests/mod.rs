@@ -1,0 +1,4 @@
+//! Batches without a network.
+
+mod cases;
+mod simulation;
