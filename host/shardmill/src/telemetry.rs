@@ -1,9 +1,11 @@
 //! The log: lines on standard error, for people or as JSON.
 
-use std::io::IsTerminal;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
+use crate::cli::text;
 use crate::config::{Log, LogFormat};
 
 /// Why the log cannot be set up.
@@ -22,11 +24,85 @@ pub fn init(log: &Log) -> Result<(), Error> {
     let quiet = "ferrokinesis=off,dynoxide=off";
     let filter = EnvFilter::try_new(format!("{quiet},{text}")).map_err(|_| Error { filter: text })?;
     let colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colored);
+    let json = log.format == LogFormat::Json;
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || Out { colored, json }).with_ansi(colored);
     // An error only says that a log is set up already, by a program that uses this crate as a library.
     let _already = match log.format {
         LogFormat::Human => builder.with_target(false).try_init(),
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
     };
     Ok(())
+}
+
+/// Standard error. Values are what services and other people have written, and no commands to a terminal; where nobody reads
+/// the log, the work goes on.
+#[derive(Debug, Clone, Copy)]
+struct Out {
+    colored: bool,
+    json: bool,
+}
+
+// === impl Out ===
+
+impl io::Write for Out {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        // The formatter writes texts.
+        let shown = self.shown(&String::from_utf8_lossy(event));
+        let _unread = io::stderr().lock().write_all(shown.as_bytes());
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Out {
+    fn shown(self, event: &str) -> String {
+        let mut shown = String::with_capacity(event.len());
+        let mut rest = event;
+        while let Some(character) = rest.chars().next() {
+            let color = if self.colored { color(rest) } else { 0 };
+            let (part, after) = rest.split_at(color.max(character.len_utf8()));
+            rest = after;
+            if color > 0 || character == '\n' || !text::is_hazardous(character) {
+                shown.push_str(part);
+            } else if self.json {
+                for unit in character.encode_utf16(&mut [0; 2]) {
+                    // A text takes all that is written to it.
+                    let _ = write!(shown, "\\u{unit:04x}");
+                }
+            } else {
+                shown.extend(character.escape_default());
+            }
+        }
+        shown
+    }
+}
+
+/// How long the change of colour is with which a text begins; 0 if it begins with something else.
+fn color(text: &str) -> usize {
+    let Some(numbers) = text.strip_prefix("\u{1b}[") else { return 0 };
+    let end = numbers.find(|character: char| !character.is_ascii_digit() && character != ';');
+    match end {
+        Some(end) if numbers[end..].starts_with('m') => "\u{1b}[".len() + end + "m".len(),
+        _other => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_are_all_that_a_terminal_obeys_of_a_line() {
+        let event = "\u{1b}[33m WARN\u{1b}[0m a\u{1b}[2Jb\u{9b}2J\u{202e}c é\n";
+        let out = |colored, json| Out { colored, json }.shown(event);
+        assert_eq!(out(true, false), "\u{1b}[33m WARN\u{1b}[0m a\\u{1b}[2Jb\\u{9b}2J\\u{202e}c é\n");
+        assert!(!out(false, false).contains('\u{1b}'));
+        let json = Out { colored: false, json: true }.shown("{\"a\":\"\u{9b}2J\u{202e}\"}\n");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["a"], "\u{9b}2J\u{202e}");
+        assert!(!json.trim_end().chars().any(text::is_hazardous));
+    }
 }

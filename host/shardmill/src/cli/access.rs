@@ -1,5 +1,6 @@
 //! How a command that is about one stream reaches AWS.
 
+use aws_config::SdkConfig;
 use aws_sdk_kinesis::Client;
 use clap::Args;
 use shardmill_record::StreamArn;
@@ -46,18 +47,9 @@ pub(super) struct Access {
 impl Arguments {
     /// For this stream, by its name or ARN. From now on signals and the log are looked after.
     pub(super) async fn open(&self, stream: &str) -> Result<Access, Failure> {
-        telemetry::init(&Log { format: LogFormat::Human, filter: "warn".to_owned() })?;
-        let stop = super::stop_at_signal()?;
-        let aws = config::Aws {
-            region: self.region.clone(),
-            profile: self.profile.clone(),
-            kinesis_endpoint: self.endpoint_url.clone(),
-            dynamodb_endpoint: None,
-        };
-        let sdk = aws::load(&aws).await;
-        if sdk.region().is_none() && StreamArn::parse(stream).is_err() {
-            return Err(Failure::configuration("no AWS region is set")
-                .help("name it with --region, AWS_REGION or a profile, or name the stream by its ARN"));
+        let (sdk, aws, stop) = self.load().await?;
+        if !has_region(&sdk) && StreamArn::parse(stream).is_err() {
+            return Err(no_region("name it with --region, AWS_REGION or a profile, or name the stream by its ARN"));
         }
         let clients = Clients::new(&sdk, &aws).for_streams([stream], &sdk, &aws);
         let client = clients.kinesis_of(stream).clone();
@@ -69,6 +61,35 @@ impl Arguments {
             stop,
         })
     }
+
+    /// For the streams of the account in its region. From now on signals and the log are looked after.
+    pub(super) async fn open_region(&self) -> Result<(Client, CancellationToken), Failure> {
+        let (sdk, aws, stop) = self.load().await?;
+        if !has_region(&sdk) {
+            return Err(no_region("name it with --region, AWS_REGION or a profile"));
+        }
+        Ok((Clients::new(&sdk, &aws).kinesis_of("").clone(), stop))
+    }
+
+    async fn load(&self) -> Result<(SdkConfig, config::Aws, CancellationToken), Failure> {
+        telemetry::init(&Log { format: LogFormat::Human, filter: "warn".to_owned() })?;
+        let stop = super::stop_at_signal()?;
+        let aws = config::Aws {
+            region: self.region.clone(),
+            profile: self.profile.clone(),
+            kinesis_endpoint: self.endpoint_url.clone(),
+            dynamodb_endpoint: None,
+        };
+        Ok((aws::load(&aws).await, aws, stop))
+    }
+}
+
+fn has_region(sdk: &SdkConfig) -> bool {
+    sdk.region().is_some_and(|region| !region.as_ref().is_empty())
+}
+
+fn no_region(help: &str) -> Failure {
+    Failure::configuration("no AWS region is set").help(help)
 }
 
 // === impl Access ===

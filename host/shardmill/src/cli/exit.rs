@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use miette::{Diagnostic, Report};
+use miette::{Diagnostic, MietteHandlerOpts, Report};
 use shardmill_cause::with_causes;
 
+use super::{output, text};
 use crate::config;
 use crate::host::Class;
 
@@ -38,8 +39,12 @@ struct Plain {
 // === impl Failure ===
 
 impl Failure {
+    /// Messages hold names of files, and what services and other people have written: nothing of it is a command to a
+    /// terminal.
     fn plain(status: Status, message: impl Into<String>, help: Option<String>) -> Self {
-        Self { status, report: Report::new(Plain { message: message.into(), help }) }
+        let message = text::lines(&message.into());
+        let help = help.map(|help| text::lines(&help));
+        Self { status, report: Report::new(Plain { message, help }) }
     }
 
     fn of_class(class: Class, message: String) -> Self {
@@ -87,17 +92,30 @@ impl Failure {
         Self::plain(Status::Configuration, message, None)
     }
 
-    /// Adds what to do.
+    /// Adds what to do; nothing where that is empty.
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
-        Self::plain(self.status, self.report.to_string(), Some(help.into()))
+        let help = help.into();
+        Self::plain(self.status, self.report.to_string(), (!help.is_empty()).then_some(help))
+    }
+
+    /// What has failed, without what to do.
+    pub(crate) fn message(&self) -> String {
+        self.report.to_string()
     }
 
     /// Shows the failure on standard error and gives the exit status.
     pub fn report(self) -> ExitCode {
-        eprintln!("{:?}", self.report);
+        output::say(format_args!("{:?}", self.report));
         ExitCode::from(self.status as u8)
     }
+}
+
+/// Failures are shown in lines as long as they are: ids of shards, which are copied from them, would be broken at their
+/// hyphens.
+pub(super) fn keep_lines_whole() {
+    // Fails where a program that uses this crate as a library has a way of its own.
+    let _own = miette::set_hook(Box::new(|_| Box::new(MietteHandlerOpts::new().wrap_lines(false).build())));
 }
 
 impl From<config::Error> for Failure {
@@ -147,5 +165,19 @@ impl From<shardmill_spool::Error> for Failure {
 impl From<shardmill_stream::Error> for Failure {
     fn from(error: shardmill_stream::Error) -> Self {
         Self::of_class(Class::of_stream(error.kind()), with_causes(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_message_is_a_command_to_a_terminal_and_no_help_is_none() {
+        let failure = Failure::running("no column\n a\u{1b}[2J").help("try b\u{202e}");
+        assert_eq!(failure.message(), "no column\n a\\u{1b}[2J");
+        let shown = failure.report.help().expect("help").to_string();
+        assert_eq!(shown, "try b\\u{202e}");
+        assert!(Failure::running("a").help("").report.help().is_none());
     }
 }

@@ -14,7 +14,7 @@ mod signals;
 mod spool;
 mod stream;
 mod tail;
-mod text;
+pub(crate) mod text;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ Examples:
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
   shardmill tail orders                       what comes into a stream?
   shardmill put orders events.jsonl --key-field /user    records into a stream
-  shardmill stream describe orders            a stream's shards; create, split, merge and scale likewise
+  shardmill stream describe orders            a stream's shards; list, create, split, merge, scale and delete likewise
   shardmill spool drain --folder /var/lib/orders     send what an outage left on the disk
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
@@ -87,7 +87,7 @@ enum Command {
     /// Put records into a stream: lines, JSON lines or CSV, from files or standard input.
     #[command(after_help = put::EXAMPLES)]
     Put(put::Arguments),
-    /// Make streams, look at them, and change their shards.
+    /// Make streams, look at them, change their shards, and delete them.
     #[command(subcommand)]
     Stream(stream::Command),
     /// Look at records that wait on the disk for their stream, send them, or drop them.
@@ -122,6 +122,7 @@ enum PluginCommand {
 
 /// Carries out a command line.
 pub fn run(arguments: Arguments) -> ExitCode {
+    exit::keep_lines_whole();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return Failure::running(format!("the async runtime cannot start: {error}")).report(),

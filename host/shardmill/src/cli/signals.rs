@@ -1,7 +1,7 @@
-//! Signals: SIGTERM, Ctrl-C, and one that is better an error.
+//! Signals: SIGTERM, Ctrl-C, the end of a terminal, and one that is better an error.
 
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use rustix::process::Signal as Number;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
@@ -9,22 +9,28 @@ use super::Failure;
 /// Makes a write beyond the limit on the size of files an error, which is told and tried again, and no signal that ends the
 /// process. For good: a handler stays. Within a runtime.
 pub(crate) fn outlive_file_limits() -> std::io::Result<()> {
-    signal(SignalKind::from_raw(Signal::XFSZ.as_raw())).map(drop)
+    signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
 }
 
-/// A token that is cancelled at the first SIGTERM or SIGINT. The second one ends the process at once: whoever
-/// presses Ctrl-C twice does not want to wait.
+/// A token that is cancelled at the first SIGTERM, SIGINT, or SIGHUP unless somebody has set it aside (`nohup`). The second
+/// one ends the process at once: whoever presses Ctrl-C twice does not want to wait.
 pub(crate) fn stop_at_signal() -> Result<CancellationToken, Failure> {
     let stop = CancellationToken::new();
     let failed = |error| Failure::running(format!("signals cannot be received: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    // A handler would take the place of what `nohup` has set.
+    let mut hangup = match takes_hangup() {
+        true => Some(signal(SignalKind::hangup()).map_err(failed)?),
+        false => None,
+    };
     let token = stop.clone();
     tokio::spawn(async move {
         let mut next = async || {
             tokio::select! {
                 _ = terminate.recv() => "SIGTERM",
                 _ = interrupt.recv() => "SIGINT",
+                () = hung_up(&mut hangup) => "SIGHUP",
             }
         };
         let name = next().await;
@@ -35,4 +41,38 @@ pub(crate) fn stop_at_signal() -> Result<CancellationToken, Failure> {
         std::process::exit(130);
     });
     Ok(stop)
+}
+
+async fn hung_up(hangup: &mut Option<Signal>) {
+    match hangup {
+        Some(hangup) => {
+            hangup.recv().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether SIGHUP ends this process, as far as that can be seen.
+fn takes_hangup() -> bool {
+    std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !ignores(&status, Number::HUP))
+}
+
+/// Whether a signal is ignored, by what Linux says of a process; one of which it says nothing counts as ignored.
+fn ignores(status: &str, signal: Number) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_none_or(|mask| mask >> (signal.as_raw() - 1) & 1 == 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_is_set_aside_is_left_alone() {
+        let status = |mask: &str| format!("Name:\tshardmill\nSigBlk:\t0000000000000001\nSigIgn:\t{mask}\n");
+        assert!(ignores(&status("0000000000001001"), Number::HUP));
+        assert!(!ignores(&status("0000000000001000"), Number::HUP));
+        assert!(ignores("Name:\tshardmill\n", Number::HUP));
+    }
 }

@@ -10,7 +10,19 @@ pub(crate) fn line(text: &str) -> String {
     line
 }
 
-/// The same, at the end of another text.
+/// The same of a text that may have lines.
+pub(crate) fn lines(text: &str) -> String {
+    let mut lines = String::with_capacity(text.len());
+    push_escaped(&mut lines, text, |character| character == '\n');
+    lines
+}
+
+/// `1 shard`, `2 shards`.
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// A text in one line, at the end of another one.
 pub(crate) fn push_line(out: &mut String, text: &str) {
     push_escaped(out, text, |_| false);
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::aws::Clients;
-use crate::cli::Failure;
+use crate::cli::{Failure, output};
 use crate::config::{self, Config};
 use crate::local::{self, Local};
 use crate::{Host, telemetry};
@@ -74,7 +74,7 @@ async fn demonstrate(
     let clients = Clients::new(&sdk, &config.aws);
     let say = |text: &str| {
         if !arguments.json {
-            eprintln!("{text}");
+            output::say(text);
         }
     };
 

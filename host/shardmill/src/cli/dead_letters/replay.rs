@@ -143,7 +143,7 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     } else {
         tell(arguments, &sent, &tally, letters.others());
         for (id, reason) in &sender.failed {
-            eprintln!("{id}: {reason}");
+            output::say(format_args!("{id}: {reason}"));
         }
     }
     match ended {

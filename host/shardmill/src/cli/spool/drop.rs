@@ -1,7 +1,7 @@
 //! `shardmill spool drop`
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _};
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -83,14 +83,12 @@ async fn drop_all(spool: &Spool, selection: &Selection) -> (BTreeMap<String, u64
 
 fn ask(counted: &BTreeMap<String, Counted>) -> Result<(), Failure> {
     for (stream, Counted { records, bytes }) in counted {
-        eprintln!("{} of {} ({})", shown::records(*records), shown::line(stream), shown::size(*bytes));
+        output::say(format_args!("{} of {} ({})", shown::records(*records), shown::line(stream), shown::size(*bytes)));
     }
     if !std::io::stdin().is_terminal() {
         return Err(Failure::running("nobody can be asked whether they are to be dropped").help("--yes drops them"));
     }
-    eprint!("Drop them for good? [y/N] ");
-    // If it cannot be shown, nobody answers.
-    let _unshown = std::io::stderr().flush();
+    output::ask("Drop them for good? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     match read {
