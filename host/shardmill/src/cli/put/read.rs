@@ -1,24 +1,31 @@
 //! Reads the input, on a thread of its own, because reading waits.
 
 use std::cell::RefCell;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
-use csv::ByteRecord;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TryRecvError};
+use tokio::time::sleep;
 
-use super::parse::{self, Bad, Columns, Format, Key, WrongColumns};
-use super::source::{Item, LONGEST, Line, Outlet, Place, Source, read_line};
-use super::starts::Starts;
+use super::columns::WrongColumns;
+use super::parse::{self, Bad, Format, Key};
+use super::rows::rows;
+use super::source::{Gate, Item, LONGEST, Line, Outlet, Place, Source, read_line};
 
 /// What is read at a time, and handed on.
-const BUFFER: usize = 64 << 10;
+pub(super) const BUFFER: usize = 64 << 10;
 /// So many hand-overs wait to be taken.
 const WAITING: usize = 4;
+/// How often it is looked whether the reader has come to its end.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// What some programs put before a text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,66 +34,98 @@ pub(super) struct Rules {
     pub(super) key: Key,
     pub(super) has_header: bool,
     pub(super) delimiter: u8,
+    pub(super) has_quotes: bool,
 }
 
-/// The input, whose files are open.
+/// The input, whose files are there. Each is opened when its turn comes: there may be more of them than a process may have
+/// open.
 #[derive(Debug)]
 pub(super) struct Input {
-    files: Vec<(String, Option<File>)>,
+    files: Vec<Named>,
+}
+
+#[derive(Debug)]
+struct Named {
+    /// In messages.
+    name: String,
+    /// `None` for standard input.
+    path: Option<PathBuf>,
+    bytes: Option<u64>,
+    /// The device and the number of a file that keeps what is written to it.
+    id: Option<(u64, u64)>,
+}
+
+/// An input that is being read.
+#[derive(Debug)]
+pub(super) struct Reading {
+    received: mpsc::Receiver<Result<Vec<Item>, Error>>,
+    gate: Arc<Gate>,
 }
 
 /// Why nothing more can be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    #[error("{0} cannot be read")]
-    Io(String, #[source] io::Error),
-    #[error("{0}: {1}")]
-    Columns(String, WrongColumns),
-    #[error("{name}, line {line}: a row of more than {} MiB begins here: is a quote not closed?", LONGEST >> 20)]
-    TooLong { name: String, line: u64 },
+    #[error("{name} cannot be read")]
+    Io { name: String, place: Place, source: io::Error },
+    #[error("{name}: {wrong}")]
+    Columns { name: String, place: Place, wrong: WrongColumns },
+    #[error("{name}, line {}: a row of more than {} MiB begins here: is a quote not closed?", .place.line, LONGEST >> 20)]
+    TooLong { name: String, place: Place },
+}
+
+// === impl Error ===
+
+impl Error {
+    /// Where what is not read begins.
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Self::Io { place, .. } | Self::Columns { place, .. } | Self::TooLong { place, .. } => *place,
+        }
+    }
 }
 
 // === impl Input ===
 
 impl Input {
-    /// Opens files; `-`, and no file at all, stand for standard input.
+    /// Looks at files; `-`, and no file at all, stand for standard input.
     pub(super) fn open(files: &[PathBuf]) -> Result<Self, Error> {
-        let standard = || ("standard input".to_owned(), None);
         if files.is_empty() {
-            return Ok(Self { files: vec![standard()] });
+            return Ok(Self { files: vec![Named::standard()] });
         }
-        let open = |path: &PathBuf| {
+        let open = |(file, path): (usize, &PathBuf)| {
             if path == Path::new("-") {
-                return Ok(standard());
+                return Ok(Named::standard());
             }
             let name = path.display().to_string();
-            match File::open(path) {
-                Ok(file) => Ok((name, Some(file))),
-                Err(error) => Err(Error::Io(name, error)),
-            }
+            let place = Place { file, line: 1 };
+            Named::of(name.clone(), path).map_err(|source| Error::Io { name, place, source })
         };
-        Ok(Self { files: files.iter().map(open).collect::<Result<_, _>>()? })
+        Ok(Self { files: files.iter().enumerate().map(open).collect::<Result<_, _>>()? })
     }
 
     /// What each file is called, in messages.
     pub(super) fn names(&self) -> Vec<String> {
-        self.files.iter().map(|(name, _)| name.clone()).collect()
+        self.files.iter().map(|file| file.name.clone()).collect()
     }
 
     /// How many bytes there are, if that is known.
     pub(super) fn bytes(&self) -> Option<u64> {
-        let size = |(_, file): &(String, Option<File>)| {
-            let metadata = file.as_ref()?.metadata().ok()?;
-            metadata.is_file().then_some(metadata.len())
-        };
-        self.files.iter().map(size).sum()
+        self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Reads from now on; what is read comes out here, until the end, or one error.
-    pub(super) fn start(self, rules: Rules) -> io::Result<mpsc::Receiver<Result<Vec<Item>, Error>>> {
+    /// What this file of the input is called, if it is one.
+    pub(super) fn name_of(&self, file: &fs::Metadata) -> Option<&str> {
+        let id = Some((file.dev(), file.ino()));
+        self.files.iter().find(|input| input.id == id).map(|input| input.name.as_str())
+    }
+
+    /// Reads from now on; what is read comes out, until the end, or one error.
+    pub(super) fn start(self, rules: Rules) -> io::Result<Reading> {
         let (out, received) = mpsc::channel(WAITING);
+        let gate = Arc::new(Gate::default());
+        let outlet = Outlet::new(out.clone(), Arc::clone(&gate));
         let read = move || {
-            let outlet = Rc::new(RefCell::new(Outlet::new(out.clone())));
+            let outlet = Rc::new(RefCell::new(outlet));
             if let Err(error) = self.read(&rules, &outlet) {
                 // Nobody may want to know of it any more.
                 let _ = outlet.borrow_mut().hand_on();
@@ -94,40 +133,97 @@ impl Input {
             }
         };
         std::thread::Builder::new().name("input".to_owned()).spawn(read)?;
-        Ok(received)
+        Ok(Reading { received, gate })
     }
 
     fn read(self, rules: &Rules, outlet: &Rc<RefCell<Outlet<Error>>>) -> Result<(), Error> {
-        for (file, (name, opened)) in self.files.into_iter().enumerate() {
-            let input: Box<dyn Read> = match opened {
-                Some(file) => Box::new(file),
-                None => Box::new(io::stdin()),
-            };
-            let source = Source::new(input, Rc::clone(outlet));
+        for (file, named) in self.files.into_iter().enumerate() {
+            let name = named.name.clone();
+            let first = Place { file, line: 1 };
+            let failed = |source| Error::Io { name: name.clone(), place: first, source };
+            let source = Source::new(named.open().map_err(failed)?, Rc::clone(outlet));
             match rules.format {
                 Format::Csv => rows(source, &name, file, rules, outlet)?,
-                Format::Lines | Format::Jsonl => {
-                    lines(source, file, rules, outlet).map_err(|error| Error::Io(name.clone(), error))?;
-                }
+                Format::Lines | Format::Jsonl | Format::TailJson => lines(source, &name, file, rules, outlet)?,
             }
-            outlet.borrow_mut().hand_on().map_err(|error| Error::Io(name, error))?;
+            outlet.borrow_mut().hand_on().map_err(failed)?;
         }
         Ok(())
     }
 }
 
+// === impl Named ===
+
+impl Named {
+    fn standard() -> Self {
+        let found = io::stdin().as_fd().try_clone_to_owned().and_then(|stdin| File::from(stdin).metadata());
+        let id = found.ok().filter(fs::Metadata::is_file).map(|found| (found.dev(), found.ino()));
+        Self { name: "standard input".to_owned(), path: None, bytes: None, id }
+    }
+
+    fn of(name: String, path: &Path) -> io::Result<Self> {
+        let found = fs::metadata(path)?;
+        if found.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        if found.is_file() {
+            // Others must not be opened and closed again: who writes into a pipe would see its end.
+            File::open(path)?;
+        }
+        let (bytes, id) = (found.is_file().then_some(found.len()), found.is_file().then(|| (found.dev(), found.ino())));
+        Ok(Self { name, path: Some(path.to_owned()), bytes, id })
+    }
+
+    fn open(&self) -> io::Result<Box<dyn Read>> {
+        Ok(match &self.path {
+            Some(path) => Box::new(File::open(path)?),
+            None => Box::new(io::stdin()),
+        })
+    }
+}
+
+// === impl Reading ===
+
+impl Reading {
+    /// What was read next; `None` at the end.
+    pub(super) async fn next(&mut self) -> Option<Result<Vec<Item>, Error>> {
+        self.received.recv().await
+    }
+
+    /// Lets nothing more be read. What has been read, and was not taken, comes out.
+    pub(super) async fn stop(&mut self) -> Vec<Item> {
+        self.gate.shut();
+        let mut rest = Vec::new();
+        loop {
+            // Before it is looked: what is handed on afterwards was not read before.
+            let is_waiting = self.gate.is_waiting();
+            match self.received.try_recv() {
+                Ok(Ok(items)) => rest.extend(items),
+                // Nobody reads any further.
+                Ok(Err(_end)) => {}
+                Err(TryRecvError::Disconnected) => return rest,
+                Err(TryRecvError::Empty) if is_waiting => return rest,
+                Err(TryRecvError::Empty) => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+}
+
 fn lines(
     source: Source<impl Read, Error>,
+    name: &str,
     file: usize,
     rules: &Rules,
     outlet: &RefCell<Outlet<Error>>,
-) -> io::Result<()> {
+) -> Result<(), Error> {
     let mut input = BufReader::with_capacity(BUFFER, source);
     let mut text = Vec::new();
     for line in 1.. {
         text.clear();
-        let Some(read) = read_line(&mut input, &mut text, LONGEST)? else { return Ok(()) };
         let place = Place { file, line };
+        let read = read_line(&mut input, &mut text, LONGEST);
+        let read = read.map_err(|source| Error::Io { name: name.to_owned(), place, source })?;
+        let Some(read) = read else { return Ok(()) };
         let begin = if line == 1 && text.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         let record = match read {
             Line::Whole => parse::line(&text[begin..], rules.format, &rules.key),
@@ -140,68 +236,6 @@ fn lines(
     Ok(())
 }
 
-fn rows(
-    source: Source<impl Read, Error>,
-    name: &str,
-    file: usize,
-    rules: &Rules,
-    outlet: &RefCell<Outlet<Error>>,
-) -> Result<(), Error> {
-    let wrong = |error| Error::Columns(name.to_owned(), error);
-    let mut reader = csv::ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .delimiter(rules.delimiter)
-        .buffer_capacity(BUFFER)
-        .from_reader(Capped { input: source, outlet, starts: RefCell::new(Starts::new()) });
-    let failed = |error: csv::Error, line: u64| match error.into_kind() {
-        csv::ErrorKind::Io(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-            Error::TooLong { name: name.to_owned(), line }
-        }
-        csv::ErrorKind::Io(error) => Error::Io(name.to_owned(), error),
-        other => Error::Io(name.to_owned(), io::Error::other(format!("{other:?}"))),
-    };
-    let mut row = ByteRecord::new();
-    let mut columns = match rules.has_header {
-        true => None,
-        false => Some(Columns::without_header(&rules.key, rules.delimiter).map_err(wrong)?),
-    };
-    loop {
-        reader.get_ref().starts.borrow_mut().begin(reader.position().byte());
-        let read = reader.read_byte_record(&mut row);
-        let line = reader.get_ref().starts.borrow().line();
-        match read {
-            Ok(true) => {}
-            Ok(false) => return Ok(()),
-            Err(error) => return Err(failed(error, line)),
-        }
-        match &columns {
-            None => columns = Some(Columns::of_header(&row, &rules.key, rules.delimiter).map_err(wrong)?),
-            Some(columns) => {
-                outlet.borrow_mut().push(Place { file, line }, columns.record(&row, &rules.key));
-            }
-        }
-    }
-}
-
-/// Ends where a row does not: a quote that is not closed makes one row of all that follows.
-struct Capped<'a, R> {
-    input: R,
-    outlet: &'a RefCell<Outlet<Error>>,
-    starts: RefCell<Starts>,
-}
-
-impl<R: Read> Read for Capped<'_, R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.outlet.borrow().pending() > LONGEST {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        let read = self.input.read(buffer)?;
-        self.starts.borrow_mut().read(&buffer[..read]);
-        Ok(read)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::Write;
@@ -211,7 +245,7 @@ mod tests {
     use super::*;
 
     fn rules(format: Format, key: Key) -> Rules {
-        Rules { format, key, has_header: true, delimiter: b',' }
+        Rules { format, key, has_header: true, delimiter: b',', has_quotes: true }
     }
 
     /// Of each record its place, its key and its payload, or what is wrong; then why it ended early, if it did.
@@ -225,7 +259,7 @@ mod tests {
         assert_eq!(input.bytes(), Some(files.iter().map(|content| content.len() as u64).sum()));
         let mut received = input.start(rules).unwrap();
         let (mut found, mut error) = (Vec::new(), None);
-        while let Some(items) = received.blocking_recv() {
+        while let Some(items) = received.received.blocking_recv() {
             match items {
                 Ok(items) => found.extend(items.into_iter().map(|item| {
                     let said = match item.record {
@@ -291,6 +325,68 @@ mod tests {
         let (found, error) = all(&[&file], rules(Format::Lines, Key::Fixed("k".into())));
         assert_eq!(error, None);
         assert_eq!(found, [at(0, 1, "it is longer than 32 MiB"), at(0, 2, "k=short")]);
+    }
+
+    #[test]
+    fn a_quote_that_is_open_at_the_end_makes_no_row_of_all_that_follows() {
+        let files: [&[u8]; 2] = [b"k,v\na,1\nb,\"2\nc,3\nd,4\n", b"k,v\ne,5\n"];
+        let (found, error) = all(&files, rules(Format::Csv, Key::Column("k".into())));
+        assert_eq!(error, None);
+        let open = "a quote that was opened on line 3 is not closed, so that all that follows it would be one row";
+        let expected = [at(0, 2, r#"a={"k":"a","v":"1"}"#), at(0, 3, open), at(1, 2, r#"e={"k":"e","v":"5"}"#)];
+        assert_eq!(found, expected);
+        // One that the next one seems to close.
+        let (found, _) = all(&[b"k,v\na,\"1\nb,\"2\nc,3\n"], rules(Format::Csv, Key::Column("k".into())));
+        assert_eq!((found[0].1, found[0].2.contains("opened on line 2 is closed in front of")), (2, true), "{found:?}");
+        assert_eq!(found[1], at(0, 4, r#"c={"k":"c","v":"3"}"#));
+        // Where quotes are characters like others.
+        let rules = Rules {
+            has_quotes: false,
+            has_header: false,
+            delimiter: b'\t',
+            ..rules(Format::Csv, Key::Column("2".into()))
+        };
+        let (found, _) = all(&[b"\"hello\tx\r\n\n2\ty\n3\tz"], rules);
+        assert_eq!(found, [at(0, 1, "x=\"hello\tx"), at(0, 3, "y=2\ty"), at(0, 4, "z=3\tz")]);
+    }
+
+    #[test]
+    fn without_a_header_rows_stay_byte_for_byte() {
+        let rules = Rules { has_header: false, ..rules(Format::Csv, Key::Fixed("k".into())) };
+        let (found, _) = all(&[b"\xef\xbb\xbf\"a\",\"b c\",1\r\n\r\n x ,\"1\n2\"\n\"l\""], rules);
+        assert_eq!(found, [at(0, 1, "k=\"a\",\"b c\",1"), at(0, 3, "k= x ,\"1\n2\""), at(0, 5, "k=\"l\"")]);
+    }
+
+    #[tokio::test]
+    async fn what_has_been_read_when_it_is_stopped_comes_out() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("lines");
+        let count = 300_000_u64;
+        std::fs::write(&path, "x\n".repeat(count as usize)).unwrap();
+        let mut reading = Input::open(&[path]).unwrap().start(rules(Format::Lines, Key::Random)).unwrap();
+        let first = reading.next().await.unwrap().unwrap();
+        let mut lines: Vec<u64> = first.into_iter().map(|item| item.place.line).collect();
+        lines.extend(reading.stop().await.into_iter().map(|item| item.place.line));
+        assert!((1..=lines.len() as u64).eq(lines.iter().copied()), "one after another");
+        // Some hand-overs were waiting, and the thread had its hands full.
+        assert!(lines.len() >= BUFFER && (lines.len() as u64) < count, "{}", lines.len());
+        assert!(reading.next().await.is_none());
+    }
+
+    #[test]
+    fn files_are_looked_at_before_anything_is_read_and_opened_one_at_a_time() {
+        let folder = TempDir::new().unwrap();
+        let error = Input::open(&[PathBuf::from("/dev/null"), folder.path().to_owned()]).unwrap_err();
+        assert!(shardmill_cause::with_causes(&error).contains("directory"), "{error:?}");
+        assert_eq!(error.place(), Place { file: 1, line: 1 });
+        let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let path = folder.path().join("a");
+        std::fs::write(&path, "x").unwrap();
+        let before = open();
+        let input = Input::open(&vec![path.clone(); 1_000]).unwrap();
+        assert!(open() < before + 500, "others open files as well, but not so many");
+        assert_eq!(input.name_of(&std::fs::metadata(&path).unwrap()), path.to_str());
+        assert_eq!(input.name_of(&std::fs::metadata(folder.path()).unwrap()), None);
     }
 
     #[test]

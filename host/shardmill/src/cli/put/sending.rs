@@ -8,16 +8,15 @@ use futures::stream::{FuturesOrdered, StreamExt};
 use indicatif::ProgressBar;
 use shardmill_producer::{Acknowledged, Pending, Producer, PutError};
 use shardmill_spool::Spool;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::pace::Pace;
-use super::read;
+use super::read::{self, Reading};
 use super::results::Results;
 use super::source::{Item, Place};
 use super::tally::{Fate, Tally};
-use crate::cli::Failure;
+use crate::cli::output;
 
 /// Of so many records it may not be known yet what becomes of them: results are in the order of the input, and one that is
 /// late keeps others waiting.
@@ -30,7 +29,7 @@ const DRAIN_WITHIN: Duration = Duration::from_secs(10);
 /// What is on its way from an input to a stream.
 pub(super) struct Sending<'a> {
     pub(super) producer: Producer,
-    pub(super) input: mpsc::Receiver<Result<Vec<Item>, read::Error>>,
+    pub(super) input: Reading,
     pub(super) pace: Pace,
     pub(super) stop: &'a CancellationToken,
     pub(super) tally: Tally,
@@ -53,8 +52,25 @@ pub(super) enum Ended {
     Interrupted,
     /// The stream takes nothing.
     Refused,
+    /// Results cannot be written any more.
+    Untold,
     /// The input cannot be read on.
     Input(read::Error),
+}
+
+// === impl Ended ===
+
+impl Ended {
+    /// For machines.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Whole => "whole",
+            Self::Interrupted => "interrupted",
+            Self::Refused => "refused",
+            Self::Untold => "results",
+            Self::Input(_) => "input",
+        }
+    }
 }
 
 /// A record that waits for room.
@@ -63,50 +79,66 @@ type Putting = (Place, BoxFuture<'static, Result<Pending, PutError>>);
 // === impl Sending ===
 
 impl Sending<'_> {
-    /// Sends everything. Afterwards what becomes of all that was put is known.
-    pub(super) async fn run(&mut self) -> Result<Ended, Failure> {
+    /// Sends everything. Afterwards what becomes of all that was read is known.
+    pub(super) async fn run(&mut self) -> Ended {
         let mut putting = None;
-        let ended = self.send(&mut putting).await?;
-        match ended {
+        let ended = self.send(&mut putting).await;
+        match &ended {
             // Interrupted or not, there is nothing more to send.
             Ended::Whole | Ended::Input(_) => {
-                self.settle_all().await?;
+                self.settle_all().await;
                 self.drain().await;
             }
-            Ended::Interrupted | Ended::Refused => {
-                let next = putting.map(|(place, _)| place).or_else(|| self.read.front().map(|item| item.place));
-                next.into_iter().for_each(|place| self.tally.leave(place));
-            }
+            Ended::Interrupted | Ended::Refused | Ended::Untold => self.leave(putting).await,
         }
-        self.close().await?;
-        Ok(ended)
+        if let Ended::Input(error) = &ended {
+            self.tally.leave(error.place());
+        }
+        self.close().await;
+        ended
     }
 
-    async fn send(&mut self, putting: &mut Option<Putting>) -> Result<Ended, Failure> {
+    /// What has been read and is not put is not sent any more. A file could be read again, but not a pipe, so that each of
+    /// these records is told.
+    async fn leave(&mut self, putting: Option<Putting>) {
+        if let Some((place, _given_up)) = putting {
+            self.settles(place, Fate::Unsent);
+        }
+        let mut unsent = std::mem::take(&mut self.read);
+        unsent.extend(self.input.stop().await);
+        for Item { place, record, .. } in unsent {
+            self.settles(place, record.map_or_else(Fate::Bad, |_| Fate::Unsent));
+        }
+    }
+
+    async fn send(&mut self, putting: &mut Option<Putting>) -> Ended {
         loop {
             if self.tally.fatal.is_some() {
-                return Ok(Ended::Refused);
+                return Ended::Refused;
+            }
+            if self.results.have_failed() {
+                return Ended::Untold;
             }
             let wait = self.put_what_may_go(putting);
             let is_next_read = self.read.is_empty() && putting.is_none();
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Ok(Ended::Interrupted),
+                () = self.stop.cancelled() => return Ended::Interrupted,
                 (place, accepted) = has_put(putting), if putting.is_some() => {
                     *putting = None;
                     self.accepted(place, accepted);
                 }
-                Some((place, fate)) = self.unsettled.next(), if !self.unsettled.is_empty() => self.settle(place, fate)?,
+                Some((place, fate)) = self.unsettled.next(), if !self.unsettled.is_empty() => self.settle(place, fate),
                 () = sleep_until(wait.unwrap_or_else(Instant::now)), if wait.is_some() => {}
-                items = self.input.recv(), if is_next_read => match items {
+                items = self.input.next(), if is_next_read => match items {
                     Some(Ok(items)) => {
                         if let Some(last) = items.last() {
                             self.bar.set_position(last.read);
                         }
                         self.read.extend(items);
                     }
-                    Some(Err(error)) => return Ok(Ended::Input(error)),
-                    None => return Ok(Ended::Whole),
+                    Some(Err(error)) => return Ended::Input(error),
+                    None => return Ended::Whole,
                 },
             }
         }
@@ -171,35 +203,35 @@ impl Sending<'_> {
     }
 
     /// Notes what has become of a record, and of those behind it where that is known as well.
-    fn settle(&mut self, place: Place, fate: Fate) -> Result<(), Failure> {
+    fn settle(&mut self, place: Place, fate: Fate) {
         let mut next = Some((place, fate));
         while let Some((place, fate)) = next {
             if let Some(told) = self.tally.take(place, &fate) {
-                self.bar.suspend(|| eprintln!("{told}"));
+                self.bar.suspend(|| output::say(told));
             }
             if self.results.are_wanted() {
                 let line = self.tally.result(place, &fate);
-                self.results.add(&line)?;
+                self.results.add(&line);
             }
             next = self.unsettled.next().now_or_never().flatten();
         }
         self.bar.set_message(self.tally.stored.to_string());
-        if self.results.are_printed() { self.results.flush() } else { Ok(()) }
+        // A result does not wait for the next one of a slow input.
+        self.results.flush();
     }
 
     /// Waits until it is known what has become of everything that was put, or somebody wants an end.
-    async fn settle_all(&mut self) -> Result<(), Failure> {
+    async fn settle_all(&mut self) {
         while !self.unsettled.is_empty() {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => break,
                 settled = self.unsettled.next() => {
                     let Some((place, fate)) = settled else { break };
-                    self.settle(place, fate)?;
+                    self.settle(place, fate);
                 }
             }
         }
-        Ok(())
     }
 
     /// Lets the spool be emptied, for as long as it gets emptier and nobody wants an end.
@@ -226,18 +258,16 @@ impl Sending<'_> {
     }
 
     /// Lets what was put be stored or given up, within a bound.
-    async fn close(&mut self) -> Result<(), Failure> {
+    async fn close(&mut self) {
         let producer = self.producer.clone();
         let settling = async {
             while let Some((place, fate)) = self.unsettled.next().await {
-                self.settle(place, fate)?;
+                self.settle(place, fate);
             }
-            Ok::<_, Failure>(())
         };
         // What is left is told record by record.
-        let (_left, settled) = tokio::join!(producer.close(CLOSE_WITHIN), settling);
-        settled?;
-        self.results.flush()
+        let (_left, ()) = tokio::join!(producer.close(CLOSE_WITHIN), settling);
+        self.results.flush();
     }
 }
 

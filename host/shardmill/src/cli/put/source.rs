@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::io::{self, Read};
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use memchr::memchr;
 use shardmill_record::UserRecord;
@@ -41,6 +43,14 @@ pub(super) struct Outlet<E> {
     read: u64,
     /// Since the last record.
     pending: u64,
+    gate: Arc<Gate>,
+}
+
+/// Between who reads, on a thread of its own, and who takes what was read.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    is_shut: AtomicBool,
+    is_waiting: AtomicBool,
 }
 
 /// An input that hands on what was made of it before it reads more.
@@ -57,11 +67,33 @@ pub(super) enum Line {
     TooLong,
 }
 
+// === impl Gate ===
+
+impl Gate {
+    /// Nothing more is to be read.
+    pub(super) fn shut(&self) {
+        self.is_shut.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst)
+    }
+
+    /// Whether everything that has been read is handed on, and more is waited for.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, is_waiting: bool) {
+        self.is_waiting.store(is_waiting, Ordering::SeqCst);
+    }
+}
+
 // === impl Outlet ===
 
 impl<E> Outlet<E> {
-    pub(super) fn new(out: mpsc::Sender<Result<Vec<Item>, E>>) -> Self {
-        Self { items: Vec::new(), out, read: 0, pending: 0 }
+    pub(super) fn new(out: mpsc::Sender<Result<Vec<Item>, E>>, gate: Arc<Gate>) -> Self {
+        Self { items: Vec::new(), out, read: 0, pending: 0, gate }
     }
 
     pub(super) fn push(&mut self, place: Place, record: Result<UserRecord, Bad>) {
@@ -95,7 +127,13 @@ impl<R: Read, E> Read for Source<R, E> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut outlet = self.outlet.borrow_mut();
         outlet.hand_on()?;
-        let read = self.input.read(buffer)?;
+        if outlet.gate.is_shut() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        outlet.gate.wait(true);
+        let read = self.input.read(buffer);
+        outlet.gate.wait(false);
+        let read = read?;
         outlet.read += read as u64;
         outlet.pending += read as u64;
         Ok(read)
@@ -174,7 +212,7 @@ mod tests {
         }
         let (out, received) = mpsc::channel(8);
         let seen = Rc::new(RefCell::new(Vec::new()));
-        let outlet = Rc::new(RefCell::new(Outlet::new(out)));
+        let outlet = Rc::new(RefCell::new(Outlet::new(out, Arc::default())));
         let mut source = Source::new(Slow { out: received, seen: Rc::clone(&seen) }, Rc::clone(&outlet));
         let mut byte = [0];
         for records in [0, 2, 1] {

@@ -7,20 +7,40 @@ use serde_json::{Value, json};
 use shardmill_producer::{Acknowledged, Failed, InvalidRecord, Reason, Receipt, Refusal};
 
 use super::parse::Bad;
+use super::sending::Ended;
 use super::source::Place;
 use crate::cli::{Failure, text};
 
 /// What is not stored is told one by one so often, and counted then.
 const TOLD: u64 = 10;
 
-/// What the service answers when this identity may not.
-const DENIED: [&str; 5] = [
+/// When so many are refused and not one is stored, it is not for what is in them.
+const REFUSED: u64 = 1_000;
+
+/// What the service answers when this identity may not, or is not known; and that there is none.
+const DENIED: [&str; 15] = [
     "AccessDeniedException",
     "AccessDenied",
     "KMSAccessDeniedException",
+    "KMSDisabledException",
+    "KMSInvalidStateException",
+    "KMSNotFoundException",
+    "KMSOptInRequired",
     "UnrecognizedClientException",
+    "InvalidClientTokenId",
     "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+    "IncompleteSignature",
+    "MissingAuthenticationToken",
+    "MissingAuthenticationTokenException",
+    "credentials",
 ];
+
+/// What it answers when a record is wrong, and not the stream or who sends it.
+const OF_A_RECORD: [&str; 3] = ["ValidationException", "InvalidArgumentException", "SerializationException"];
+
+/// What stands for an answer where there is none.
+const UNANSWERED: [&str; 2] = ["connection", "timeout"];
 
 /// What has become of one record.
 #[derive(Debug)]
@@ -33,7 +53,7 @@ pub(super) enum Fate {
     Invalid(InvalidRecord),
     /// It is no record.
     Bad(Bad),
-    /// The producer was closed before it was accepted.
+    /// The end came before it was accepted.
     Unsent,
 }
 
@@ -53,6 +73,8 @@ pub(super) struct Tally {
     first: Option<Place>,
     /// What nobody but the user can mend; nothing more is sent then.
     pub(super) fatal: Option<Arc<Refusal>>,
+    /// Whether the service did not answer in a record's whole time, and what came in place of an answer, if anything did.
+    unanswered: Option<Option<Arc<Refusal>>>,
 }
 
 // === impl Fate ===
@@ -62,11 +84,33 @@ impl Fate {
     fn reason(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Stored(_) | Self::Spooled(_) => None,
-            Self::Failed(failed) => Some((failed.reason.word(), failed.reason.to_string())),
+            Self::Failed(failed) => Some((failed.reason.word(), sentence(&failed.reason))),
             Self::Invalid(reason) => Some(("invalid", reason.to_string())),
             Self::Bad(bad) => Some(("unreadable", bad.to_string())),
             Self::Unsent => Some(("stopped", "it was not sent any more".to_owned())),
         }
+    }
+}
+
+/// Why a record is not stored. What there is to do is said in the words of a command.
+fn sentence(reason: &Reason) -> String {
+    match reason {
+        Reason::Refused(refusal) => {
+            let Refusal { code, message, .. } = &**refusal;
+            format!("the service refuses it ({code}): {message}; {}", advice(refusal))
+        }
+        other => other.to_string(),
+    }
+}
+
+fn advice(refusal: &Refusal) -> &'static str {
+    match refusal.code.as_str() {
+        "ResourceNotFoundException" => {
+            "make the stream with `shardmill stream create`, or correct its name, its region or the endpoint"
+        }
+        code if OF_A_RECORD.contains(&code) => "check its size and its key, and what the stream takes",
+        code if DENIED.contains(&code) => refusal.advice,
+        _other => "check what answers at the endpoint",
     }
 }
 
@@ -83,6 +127,7 @@ impl Tally {
             not_stored: BTreeMap::new(),
             first: None,
             fatal: None,
+            unanswered: None,
         }
     }
 
@@ -101,12 +146,18 @@ impl Tally {
         let before = self.lost();
         *self.not_stored.entry(word).or_default() += 1;
         self.leave(place);
-        if let Fate::Failed(failed) = fate
-            && let Reason::Refused(refusal) = &failed.reason
-        {
-            // It is told at the end, once.
-            self.fatal.get_or_insert_with(|| Arc::clone(refusal));
-            return None;
+        if let Fate::Failed(failed) = fate {
+            match &failed.reason {
+                Reason::Refused(refusal) if self.is_fatal(refusal) => {
+                    // It is told at the end, once.
+                    self.fatal.get_or_insert_with(|| Arc::clone(refusal));
+                    return None;
+                }
+                Reason::Expired { last } if last.as_ref().is_none_or(|last| UNANSWERED.contains(&&*last.code)) => {
+                    self.unanswered.get_or_insert_with(|| last.clone());
+                }
+                _other => {}
+            }
         }
         match before {
             _ if matches!(fate, Fate::Unsent) => None,
@@ -114,6 +165,12 @@ impl Tally {
             TOLD => Some("… and more; --results FILE tells of each".to_owned()),
             _many => None,
         }
+    }
+
+    /// Whether no record will be taken. One that is wrong by itself says nothing of others.
+    fn is_fatal(&self, refusal: &Refusal) -> bool {
+        let refused = self.not_stored.get("refused").copied().unwrap_or_default();
+        !OF_A_RECORD.contains(&refusal.code.as_str()) || self.stored == 0 && refused >= REFUSED
     }
 
     /// Notes where records begin that are not sent any more.
@@ -165,9 +222,10 @@ impl Tally {
     }
 
     /// All of it, for machines.
-    pub(super) fn json(&self, stream: &str, left: u64, is_interrupted: bool) -> Value {
+    pub(super) fn json(&self, stream: &str, left: u64, ended: &Ended) -> Value {
         json!({
             "stream": stream,
+            "ended": ended.word(),
             "read": self.read,
             "stored": self.stored,
             "spooled": self.spooled,
@@ -176,14 +234,22 @@ impl Tally {
             "reasons": self.not_stored,
             "may_be_repeated": self.may_be_repeated,
             "first_not_stored": self.first.map(|place| json!({ "file": self.names.get(place.file), "line": place.line })),
-            "interrupted": is_interrupted,
+            "files_not_read": self.unread(ended),
+            "interrupted": matches!(ended, Ended::Interrupted),
         })
+    }
+
+    /// The files behind the one that could not be read.
+    pub(super) fn unread(&self, ended: &Ended) -> &[String] {
+        match ended {
+            Ended::Input(error) => self.names.get(error.place().file + 1..).unwrap_or_default(),
+            _other => &[],
+        }
     }
 
     /// All of it, for people.
     pub(super) fn sentence(&self, stream: &str, left: u64) -> String {
-        let records = |count: u64| if count == 1 { "1 record".to_owned() } else { format!("{count} records") };
-        let mut sentence = format!("{} stored in {stream}", records(self.stored));
+        let mut sentence = format!("{} stored in {stream}", text::counted(self.stored, "record"));
         if self.spooled > 0 {
             sentence += &format!(", {} put into the spool", self.spooled);
         }
@@ -196,7 +262,11 @@ impl Tally {
         }
         match self.may_be_repeated {
             0 => {}
-            repeated => sentence += &format!("; {repeated} may be there more than once, because answers were lost"),
+            repeated => {
+                sentence += &format!(
+                    "; {repeated} may be there more than once, because answers were lost or the stream's shards changed"
+                );
+            }
         }
         sentence + "."
     }
@@ -207,13 +277,20 @@ impl Tally {
             let message = format!("stream {stream} refuses records ({}): {}", refusal.code, refusal.message);
             let is_denied = DENIED.contains(&refusal.code.as_str());
             let failure = if is_denied { Failure::not_permitted(message) } else { Failure::unavailable(message) };
-            return Some(failure.help(self.help(refusal.advice)));
+            return Some(failure.help(self.help(advice(refusal))));
         }
         match self.lost() {
             0 => None,
             lost => {
                 let message = format!("{lost} of {} records are not stored: {}", self.read, self.reasons());
-                Some(Failure::running(message).help(self.help("--results FILE tells of each")))
+                match &self.unanswered {
+                    Some(last) if self.stored + self.spooled == 0 => {
+                        let last = last.as_ref().map(|last| format!(" ({}): {}", last.code, last.message));
+                        let message = format!("{message}; the service does not answer{}", last.unwrap_or_default());
+                        Some(Failure::unavailable(message).help(self.help("check the network and the endpoint")))
+                    }
+                    _other => Some(Failure::running(message).help(self.help("--results FILE tells of each"))),
+                }
             }
         }
     }
@@ -257,11 +334,32 @@ mod tests {
             tally.sentence("orders", 0),
             "0 records stored in orders, 21 not stored (1 stopped, 20 unreadable)."
         );
-        let json = tally.json("orders", 0, false);
+        let json = tally.json("orders", 0, &Ended::Whole);
         assert_eq!(json["reasons"], json!({ "stopped": 1, "unreadable": 20 }));
         assert_eq!(json["first_not_stored"]["line"], 1);
         assert!(tally.failure("orders").is_some());
         assert!(Tally::new(Vec::new()).failure("orders").is_none());
+    }
+
+    #[test]
+    fn a_record_that_is_refused_alone_is_told_and_is_not_the_end() {
+        let refusal = |code: &str| Refusal { code: code.to_owned(), message: "m".to_owned(), advice: "configure" };
+        let mut tally = Tally::new(vec!["a".to_owned()]);
+        for code in OF_A_RECORD {
+            assert!(!tally.is_fatal(&refusal(code)), "{code}");
+        }
+        let told = sentence(&Reason::Refused(Arc::new(refusal("ValidationException"))));
+        assert!(told.starts_with("the service refuses it (ValidationException): m; check its size"), "{told}");
+        tally.not_stored.insert("refused", REFUSED);
+        assert!(tally.is_fatal(&refusal("ValidationException")), "of so many one would have been good");
+        tally.stored = 1;
+        assert!(!tally.is_fatal(&refusal("ValidationException")));
+        for code in ["ResourceNotFoundException", "credentials", "UnknownOperationException"] {
+            assert!(tally.is_fatal(&refusal(code)), "{code}");
+        }
+        tally.fatal = Some(Arc::new(refusal("credentials")));
+        let failure = tally.failure("orders").expect("a failure");
+        assert_eq!(failure.report(), std::process::ExitCode::from(77));
     }
 
     #[test]
