@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_record::ShardId;
+use shardmill_record::{HashKeyRange, ShardId};
 use shardmill_stream::{ChildShard, Shard};
 
 use super::start::{Begin, Start};
@@ -17,6 +17,7 @@ pub(super) struct Follower {
 
 #[derive(Debug)]
 struct Followed {
+    range: HashKeyRange,
     parents: Vec<ShardId>,
     begin: Begin,
     state: State,
@@ -48,7 +49,8 @@ impl Follower {
         let shards = chosen.map(|shard| {
             let is_past = start.passes_over_closed() && !shard.is_open();
             let state = if is_past { State::Done } else { State::Waiting };
-            (shard.id.clone(), Followed { parents: shard.parents.clone(), begin: start.begin(), state })
+            let followed = Followed { range: shard.range, parents: shard.parents.clone(), begin: start.begin(), state };
+            (shard.id.clone(), followed)
         });
         Ok(Self { shards: shards.collect(), is_following: only.is_empty() })
     }
@@ -85,6 +87,7 @@ impl Follower {
             }
             if self.is_following {
                 self.shards.entry(child.id).or_insert_with(|| Followed {
+                    range: child.range,
                     parents: child.parents,
                     begin: Begin::whole(),
                     state: State::Waiting,
@@ -92,6 +95,11 @@ impl Follower {
             }
         }
         followers.into_iter().collect()
+    }
+
+    /// The hash keys that a shard takes; all of them for one that is not known.
+    pub(super) fn range(&self, id: &ShardId) -> HashKeyRange {
+        self.shards.get(id).map_or(HashKeyRange::ALL, |shard| shard.range)
     }
 
     /// How many shards are being read.
@@ -117,7 +125,7 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use shardmill_record::{HashKeyRange, SequenceNumber};
+    use shardmill_record::SequenceNumber;
     use shardmill_stream::ReadFrom;
 
     use super::*;

@@ -3,6 +3,7 @@
 //! A task for each shard reads pages ([`reading`]); [`follower`] decides which shards are read and when, [`filter`] what is
 //! shown, [`show`] how. Pages in memory are bounded, and a shard's pages are shown in order.
 
+mod arguments;
 mod filter;
 mod follower;
 mod reading;
@@ -10,90 +11,34 @@ mod show;
 mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use clap::Args;
-use shardmill_record::{
-    BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Position, SequenceNumber, ShardId, Unpacker,
-};
+use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Page, SequenceNumber, ShardId, Unpacker};
 use shardmill_stream::polling::Options;
 use shardmill_stream::{Metrics, ReadPage};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use self::filter::{Field, Filter};
+pub(super) use self::arguments::{Arguments, EXAMPLES};
+use self::filter::Filter;
 use self::follower::{Follower, Unknown};
 use self::reading::{Event, News, Readers};
-use self::start::{Begin, Start};
-use super::{Failure, access, output};
-
-pub(super) const EXAMPLES: &str = "\
-Examples:
-  shardmill tail orders                                     what comes from now on, until Ctrl-C
-  shardmill tail orders --from trim-horizon --until-idle    all that there is, then the end
-  shardmill tail orders --from 15m --key customer-7         of one key, of the last quarter of an hour
-  shardmill tail orders --where /status=failed --where /attempt=3 --max-records 10
-  shardmill tail orders --json | jq -r .data
-  shardmill tail orders --shard shardId-000000000000 --after 4957…/2
-  shardmill tail flights --endpoint-url http://127.0.0.1:4567
-
-KPL aggregates are taken apart. Records of a shard are shown in order, and a shard that follows a split or a merge after
-its parents. No lease is taken and no checkpoint moves; but reads count with those of other consumers of the shard that
-poll, so that they are kept slow (--reads-per-second).
-
-With --json a record is one line: `position` is what --from and --after take, `arrived_at` is in milliseconds since 1970,
-and the payload is `data` if it is UTF-8, else `data_base64`. Characters that a terminal would obey are shown escaped.";
+use self::show::{Output, Shown};
+use self::start::{Begin, Start, milliseconds};
+use super::{Failure, access, output, text};
 
 /// So many pages may be in memory, or asked for.
 const PAGES: usize = 16;
 /// Of the service, to all consumers of a shard together that poll.
 const READS_PER_SECOND: u32 = 5;
 const BYTES_PER_SECOND: u64 = 2 << 20;
-const BATCH: BatchLimits = BatchLimits { records: 1_000, bytes: 1 << 20 };
-
-#[derive(Debug, Args)]
-pub(super) struct Arguments {
-    /// The stream, by its name or ARN.
-    #[arg(value_name = "STREAM", value_parser = access::stream)]
-    stream: String,
-    /// Begin there: trim-horizon, latest, how long ago (15m), a day, a time (2026-07-01T12:00:00Z), or with --shard the
-    /// position of a record.
-    #[arg(long, value_name = "WHERE", default_value = "latest", value_parser = from)]
-    from: Start,
-    /// Begin behind the record at this position.
-    #[arg(long, value_name = "POSITION", conflicts_with = "from", requires = "shards", value_parser = start::position)]
-    after: Option<Position>,
-    /// Read this shard alone, and not what follows it; may be given more than once.
-    #[arg(long = "shard", value_name = "ID", value_parser = shard_id)]
-    shards: Vec<ShardId>,
-    /// Show records of this partition key; may be given more than once, for any of them.
-    #[arg(long = "key", value_name = "KEY")]
-    keys: Vec<String>,
-    /// Show records whose payload contains this text; may be given more than once, for all of them.
-    #[arg(long, value_name = "TEXT")]
-    contains: Vec<String>,
-    /// Show records whose payload is JSON with this value at this JSON pointer, such as /user/id=42; may be given more than
-    /// once, for all of them.
-    #[arg(long = "where", value_name = "POINTER=VALUE", value_parser = Field::parse)]
-    fields: Vec<Field>,
-    /// End when so many records have been shown.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    max_records: Option<u64>,
-    /// End when all shards are read to their tips and nothing has come for so long (5s if no time is named).
-    #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "5s", value_parser = humantime::parse_duration)]
-    until_idle: Option<Duration>,
-    /// How often a shard is read, of the 5 times a second that all its consumers have together; and as much of its
-    /// 2 MiB a second.
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=5))]
-    reads_per_second: u32,
-    /// Print a JSON object for each record, one a line.
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    access: access::Arguments,
-}
+/// One by one, because what is met is counted by the batch, and each record is to be marked by itself.
+const BATCH: BatchLimits = BatchLimits { records: 1, bytes: 1 << 20 };
+/// So much is printed at once.
+const PRINT: usize = 64 << 10;
 
 /// What has been read of a stream, and what was shown of it.
 struct Tail<'a> {
@@ -109,6 +54,8 @@ struct Tail<'a> {
     busy: Instant,
     shown: u64,
     passed_over: u64,
+    /// Outside the range of their shard.
+    dropped: u64,
 }
 
 /// A shard that is being read.
@@ -118,23 +65,32 @@ struct Reading {
     at_tip: Option<Instant>,
     /// The record at which it was to begin, until it is seen that it does.
     expected: Option<SequenceNumber>,
+    /// Whether it was at its tip once when the time of the end had come. Records may have arrived since that read.
+    was_at_tip: bool,
 }
 
 pub(super) async fn tail(arguments: &Arguments) -> Result<(), Failure> {
-    let start = match &arguments.after {
-        Some(position) => Start::After(position.clone()),
-        None => arguments.from.clone(),
-    };
-    let has_one_shard = matches!(arguments.shards.as_slice(), [_one]);
-    if start.is_position() && !has_one_shard {
-        return Err(Failure::usage("a position is one of one shard: name the shard with --shard ID"));
+    let start = arguments.start()?;
+    if arguments.output() == Output::Data && std::io::stdout().is_terminal() {
+        let message = "payloads are printed as they are, and a terminal would obey what is in them";
+        return Err(Failure::usage(message).help("let them go to a file or a pipe, or leave --output data away"));
     }
     let access = arguments.access.open(&arguments.stream).await?;
     let Some(opened) = access.unless_stopped(Tail::open(arguments, &access, &start)).await else { return Ok(()) };
     let (mut tail, events) = opened?;
-    tail.say(|tail| format!("{} shards of {}; Ctrl-C ends it.", tail.follower.reading(), arguments.stream));
-    let ended = access.unless_stopped(tail.run(events)).await;
-    tail.say(|tail| format!("{} records shown, {} passed over.", tail.shown, tail.passed_over));
+    let shards = text::counted(tail.follower.reading() as u64, "shard");
+    output::say(format_args!("{shards} of {}; Ctrl-C ends it.", arguments.stream));
+    let ended = tokio::select! {
+        ended = access.unless_stopped(tail.run(events)) => ended,
+        // As any tail does: nobody reads what would come.
+        () = output::reader_gone() => return Ok(()),
+    };
+    let shown = text::counted(tail.shown, "record");
+    let dropped = match tail.dropped {
+        0 => String::new(),
+        dropped => format!(", {dropped} dropped as out of range"),
+    };
+    output::say(format_args!("{shown} shown, {} passed over{dropped}.", tail.passed_over));
     // Ctrl-C is how a tail ends.
     ended.unwrap_or(Ok(()))
 }
@@ -182,6 +138,7 @@ impl<'a> Tail<'a> {
             busy: Instant::now(),
             shown: 0,
             passed_over: 0,
+            dropped: 0,
         };
         tail.start_ready();
         Ok((tail, received))
@@ -196,6 +153,10 @@ impl<'a> Tail<'a> {
                 }
             };
             let Some(Event { shard, news }) = event else { break };
+            if !self.shards.contains_key(&shard) {
+                // It is behind the end that is wanted.
+                continue;
+            }
             match news {
                 News::Page(page, _room) => self.take(&shard, page),
                 News::Ended { listing, children } => {
@@ -203,7 +164,7 @@ impl<'a> Tail<'a> {
                     self.finish(&shard, &followers);
                 }
                 News::Gone(error, listing) => {
-                    self.say(|_| error.to_string());
+                    output::say(text::line(&error.to_string()));
                     let followers = self.follower.ended(&shard, &listing, &[]);
                     self.finish(&shard, &followers);
                 }
@@ -215,7 +176,8 @@ impl<'a> Tail<'a> {
 
     fn start_ready(&mut self) {
         for (shard, begin) in self.follower.take_ready() {
-            self.shards.insert(shard.clone(), Reading::new(&begin));
+            let range = self.follower.range(&shard);
+            self.shards.insert(shard.clone(), Reading::new(&begin, range, self.arguments.out_of_range.into()));
             self.tasks.spawn(self.readers.clone().read(shard, begin));
         }
     }
@@ -226,8 +188,8 @@ impl<'a> Tail<'a> {
         if !self.history.contains(shard) || !self.arguments.shards.is_empty() {
             let followers = followers.iter().map(ShardId::as_str).collect::<Vec<_>>().join(" and ");
             match followers.as_str() {
-                "" => self.say(|_| format!("{shard} has ended.")),
-                followers => self.say(|_| format!("{shard} has ended, and is followed by {followers}.")),
+                "" => output::say(format_args!("{shard} has ended.")),
+                followers => output::say(format_args!("{shard} has ended, and is followed by {followers}.")),
             }
         }
         self.start_ready();
@@ -249,37 +211,60 @@ impl<'a> Tail<'a> {
         if let Some(expected) = reading.expected.take_if(|_| !page.page.is_empty()) {
             let first = page.page.sequence_number_digits(0);
             if expected.cmp_digits(first.as_bytes()).is_ne() {
-                self.say(|_| format!("record {expected} is not kept any more; {shard} begins with {first}"));
+                output::say(format_args!("record {expected} is not kept any more; {shard} begins with {first}"));
             }
         }
+        let is_past = self.is_past(&page.page, is_at_tip, &mut reading);
         reading.unpacker.push(page.page);
-        while !reading.unpacker.is_empty() && self.left() > 0 {
-            let mut batch = BatchBuilder::default();
-            reading.unpacker.fill(&mut batch, &BATCH);
-            self.show(shard, batch);
-        }
+        self.show(shard, &mut reading.unpacker);
         self.shards.insert(shard.clone(), reading);
+        if is_past {
+            self.shards.remove(shard);
+            // What follows it is later still.
+            self.follower.ended(shard, &[], &[]);
+            self.start_ready();
+        }
     }
 
-    fn show(&mut self, shard: &ShardId, batch: BatchBuilder) {
-        let mut out = String::new();
-        for record in batch.build().iter() {
-            if self.left() == 0 {
-                break;
+    /// Whether everything of a shard that has arrived before the end that is wanted has been read, with this page.
+    fn is_past(&self, page: &Page, is_at_tip: bool, reading: &mut Reading) -> bool {
+        let Some(to) = self.arguments.to else { return false };
+        // Times of arrival are approximate: the first later one need not be the end.
+        if !page.is_empty() {
+            return (0..page.len()).all(|index| page.approximate_arrival(index) >= to);
+        }
+        let is_over = is_at_tip && milliseconds(SystemTime::now()) >= to;
+        is_over && std::mem::replace(&mut reading.was_at_tip, true)
+    }
+
+    /// Shows what is wanted of the pages that have come.
+    fn show(&mut self, shard: &ShardId, unpacker: &mut Unpacker) {
+        let shown = Shown { stream: &self.arguments.stream, shard, separator: self.arguments.separator() };
+        let is_dropping = OutOfRange::from(self.arguments.out_of_range) == OutOfRange::Drop;
+        let mut out = Vec::new();
+        while !unpacker.is_empty() && self.left() > 0 {
+            let mut batch = BatchBuilder::default();
+            let out_of_range = unpacker.fill(&mut batch, &BATCH).out_of_range;
+            let batch = batch.build();
+            if is_dropping {
+                self.dropped += out_of_range;
             }
-            if !self.filter.takes(&record) {
-                self.passed_over += 1;
-                continue;
+            for record in batch.iter() {
+                let is_before_end = self.arguments.to.is_none_or(|to| record.approximate_arrival < to);
+                if !is_before_end || !self.filter.takes(&record) {
+                    self.passed_over += u64::from(is_before_end);
+                    continue;
+                }
+                self.shown += 1;
+                shown.push(&mut out, self.arguments.output(), &record, out_of_range > 0 && !is_dropping);
             }
-            self.shown += 1;
-            if self.arguments.json {
-                show::push_json(&mut out, &self.arguments.stream, shard, &record);
-            } else {
-                show::push_text(&mut out, shard, &record);
+            if out.len() >= PRINT {
+                output::bytes(&out);
+                out.clear();
             }
         }
         if !out.is_empty() {
-            output::lines(&out);
+            output::bytes(&out);
         }
     }
 
@@ -295,32 +280,17 @@ impl<'a> Tail<'a> {
         let is_quiet = |reading: &Reading| reading.at_tip.is_some_and(|at| at - self.busy >= quiet);
         !self.follower.is_waiting() && self.shards.values().all(is_quiet)
     }
-
-    /// Tells people what is going on.
-    fn say(&self, text: impl FnOnce(&Self) -> String) {
-        if !self.arguments.json {
-            eprintln!("{}", text(self));
-        }
-    }
 }
 
 // === impl Reading ===
 
 impl Reading {
-    fn new(begin: &Begin) -> Self {
+    fn new(begin: &Begin, range: HashKeyRange, out_of_range: OutOfRange) -> Self {
         let expected = match &begin.from {
             shardmill_stream::ReadFrom::At(number) => Some(number.clone()),
             _elsewhere => None,
         };
-        let unpacker = Unpacker::new(begin.after.clone(), HashKeyRange::ALL, OutOfRange::Deliver);
-        Self { unpacker, at_tip: None, expected }
+        let unpacker = Unpacker::new(begin.after.clone(), range, out_of_range);
+        Self { unpacker, at_tip: None, expected, was_at_tip: false }
     }
-}
-
-fn from(text: &str) -> Result<Start, String> {
-    Start::parse(text, SystemTime::now())
-}
-
-fn shard_id(text: &str) -> Result<ShardId, String> {
-    ShardId::parse(text).map_err(|error| error.to_string())
 }

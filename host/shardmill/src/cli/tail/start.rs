@@ -37,6 +37,16 @@ pub(super) struct Begin {
 impl Start {
     /// Of `--from`, at this time.
     pub(super) fn parse(text: &str, now: SystemTime) -> Result<Self, String> {
+        match Self::any(text, now) {
+            Ok(Self::Time(at)) if at > milliseconds(now) => {
+                Err("this time is still to come; without --from a tail begins now".to_owned())
+            }
+            other => other,
+        }
+    }
+
+    /// Also what is still to come.
+    fn any(text: &str, now: SystemTime) -> Result<Self, String> {
         let digits = text.split('/').next().unwrap_or_default();
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if is_number && (text.contains('/') || digits.len() > DIGITS_OF_A_TIME) {
@@ -51,9 +61,6 @@ impl Start {
         match StartPosition::parse(&whole) {
             Ok(StartPosition::TrimHorizon) => Ok(Self::TrimHorizon),
             Ok(StartPosition::Latest) => Ok(Self::Latest(now_ms)),
-            Ok(StartPosition::AtTimestamp(at)) if at > now_ms => {
-                Err("this time is still to come; without --from a tail begins now".to_owned())
-            }
             Ok(StartPosition::AtTimestamp(at)) => Ok(Self::Time(at)),
             Err(error @ shardmill_stream::start::Error::Seconds(_)) => Err(error.to_string()),
             Err(_other) => Err("\"trim-horizon\", \"latest\", how long ago (2h), a day, a time such as \
@@ -98,6 +105,18 @@ impl Begin {
     /// With everything that the shard keeps.
     pub(super) fn whole() -> Self {
         Self { from: ReadFrom::TrimHorizon, after: None }
+    }
+}
+
+/// The time of `--to`, at this time, in milliseconds since 1970.
+pub(super) fn end(text: &str, now: SystemTime) -> Result<u64, String> {
+    match Start::any(text, now) {
+        _any if text == "now" => Ok(milliseconds(now)),
+        Ok(Start::Time(at)) => Ok(at),
+        Err(error) if error.contains("1000") => Err(error),
+        _other => {
+            Err("\"now\", how long ago (2h), a day, or a time such as 2026-07-01T12:00:00Z is expected".to_owned())
+        }
     }
 }
 
@@ -168,6 +187,17 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(said), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn an_end_is_a_time_that_may_be_still_to_come() {
+        let end = |text: &str| end(text, UNIX_EPOCH + Duration::from_millis(1_790_000_000_000));
+        assert_eq!((end("now"), end("1h")), (Ok(1_790_000_000_000), Ok(1_790_000_000_000 - 3_600_000)));
+        assert_eq!(end("2026-09-22"), Ok(1_790_035_200_000));
+        for text in ["latest", "trim-horizon", NUMBER, "", "soon"] {
+            assert!(end(text).unwrap_err().contains("\"now\", how long ago"), "{text}");
+        }
+        assert!(end("1790000000").unwrap_err().contains("multiply by 1000"));
     }
 
     #[test]
