@@ -5,10 +5,10 @@ use std::time::Duration;
 use aws_sdk_kinesis::types::{StreamMode, StreamModeDetails};
 use clap::{ArgGroup, Args};
 
-use super::description::{Description, Mode, counted};
+use super::description::{Description, Mode};
 use super::refusal::{Order, refused};
 use super::{Change, interruptible};
-use crate::cli::{Failure, access};
+use crate::cli::{Failure, access, text};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -73,7 +73,7 @@ pub(super) async fn create(arguments: &Arguments) -> Result<(), Failure> {
             Mode::OnDemand => ", on-demand",
             Mode::Provisioned => "",
         };
-        let shards = counted(description.open().count(), "shard");
+        let shards = text::counted(description.open().count() as u64, "shard");
         format!("{name} is active: {shards}{mode}, records are kept for {} h.", description.retention_hours)
     };
     arguments.change.settle(&access, &what, done).await

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use aws_sdk_kinesis::types::{EncryptionType, StreamDescriptionSummary, StreamMode};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{CellAlignment, Table};
 use serde_json::{Value, json};
 use shardmill_record::{HashKeyRange, ShardId, StreamArn};
 use shardmill_stream::{Shard, lineage};
@@ -13,8 +13,6 @@ use super::refusal::{Order, refused};
 use crate::cli::access::Access;
 use crate::cli::{Failure, text};
 
-/// Columns that are copied, or that say nothing in two lines.
-const UNBROKEN: [usize; 3] = [0, 1, SHARE];
 const SHARE: usize = 2;
 
 /// A stream and its shards.
@@ -114,7 +112,7 @@ impl Description {
             ("retention", format!("{} h", self.retention_hours)),
             ("created", text::time(self.created_at)),
             ("encryption", if self.encrypted { "KMS" } else { "none" }.to_owned()),
-            ("fan-out", counted(self.consumers as usize, "consumer")),
+            ("fan-out", text::counted(u64::from(self.consumers), "consumer")),
         ];
         if let Some(size) = self.max_record_kib {
             facts.push(("records", format!("up to {size} KiB")));
@@ -122,16 +120,12 @@ impl Description {
         facts
     }
 
-    /// A row for each shard, or each that is open.
+    /// A row for each shard, or each that is open. It is as wide as it is: ids and hash keys are copied from it, and a terminal
+    /// that is too narrow breaks lines itself.
     pub(super) fn table(&self, closed_as_well: bool) -> Table {
         let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-        table.set_header(["Shard", "State", "Share", "Hash keys", "From", "Followed by"]);
-        for column in UNBROKEN {
-            if let Some(column) = table.column_mut(column) {
-                column.set_constraint(ColumnConstraint::ContentWidth);
-            }
-        }
+        table.load_style(UTF8_FULL_CONDENSED);
+        table.set_header(["Shard", "State", "Share", "Hash keys, first and last", "From", "Followed by"]);
         if let Some(column) = table.column_mut(SHARE) {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -140,9 +134,9 @@ impl Description {
                 shard.id.to_string(),
                 if shard.is_open() { "open" } else { "closed" }.to_owned(),
                 share(shard.range),
-                format!("{} to {}", shard.range.start, shard.range.end),
-                ids(&shard.parents).join(" and "),
-                self.children(shard).join(" and "),
+                format!("{}\n{}", shard.range.start, shard.range.end),
+                ids(&shard.parents).join("\n"),
+                self.children(shard).join("\n"),
             ]);
         }
         table
@@ -197,11 +191,6 @@ fn ids(ids: &[ShardId]) -> Vec<String> {
 fn share(range: HashKeyRange) -> String {
     let width = range.end.get().saturating_sub(range.start.get()) as f64 + 1.0;
     format!("{:.2} %", width / (u128::MAX as f64) * 100.0)
-}
-
-/// `1 shard`, `2 shards`.
-pub(super) fn counted(count: usize, what: &str) -> String {
-    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// Each shard after its parents, as far as they are listed; else by hash key, as they lie.
@@ -273,14 +262,14 @@ mod tests {
         let description = description();
         let ordered: Vec<&str> = description.shards.iter().map(|shard| shard.id.as_str()).collect();
         assert_eq!(ordered, ["a", "b", "d", "c", "e"]);
-        // However wide the terminal is that this is tested in.
-        let lines =
-            |closed_as_well: bool| description.table(closed_as_well).set_width(300).lines().collect::<Vec<String>>();
+        let lines = |closed_as_well: bool| description.table(closed_as_well).lines().collect::<Vec<String>>();
         let rows: Vec<String> = lines(true).into_iter().skip(3).map(|row| row.replace(' ', "")).collect();
-        assert!(rows[0].starts_with("│a┆closed┆50.00%┆0to170141183460469231731687303715884105727┆┆e│"), "{rows:?}");
-        assert!(rows[1].contains("┆expired┆dandc│"), "{rows:?}");
-        assert!(rows[4].starts_with("│e┆open┆75.00%┆0to") && rows[4].ends_with("┆aandd┆│"), "{rows:?}");
-        assert_eq!(lines(false).len(), 6, "a frame, a head and two open shards");
+        // Two lines for a shard, whatever the terminal.
+        assert_eq!(rows[0], "│a┆closed┆50.00%┆0┆┆e│");
+        assert_eq!(rows[1], "│┆┆┆170141183460469231731687303715884105727┆┆│");
+        assert!(rows[2].contains("┆expired┆d│") && rows[3].ends_with("┆┆c│"), "{rows:?}");
+        assert!(rows[8].starts_with("│e┆open┆75.00%┆0┆a┆") && rows[9].ends_with("┆d┆│"), "{rows:?}");
+        assert_eq!(lines(false).len(), 8, "a frame, a head and two open shards");
         let facts = description.facts();
         assert!(facts.contains(&("shards", "2 open, 3 closed".to_owned())), "{facts:?}");
         assert!(facts.contains(&("created", "2026-09-21T14:13:20.000Z".to_owned())), "{facts:?}");

@@ -1,11 +1,13 @@
-//! `shardmill stream`: makes a stream, shows it, and changes its shards.
+//! `shardmill stream`: makes streams, shows them, changes their shards, and deletes them.
 //!
 //! What may be done is decided by plain functions on what a stream is ([`reshard`]); [`refusal`] says what a service that
 //! refuses means by it, and [`wait`] waits for what takes its time.
 
 mod create;
+mod delete;
 mod describe;
 mod description;
+mod list;
 mod refusal;
 mod reshard;
 mod scale;
@@ -23,6 +25,9 @@ pub(super) enum Command {
     /// Make a stream, and wait until it can be used.
     #[command(after_help = create::EXAMPLES)]
     Create(create::Arguments),
+    /// Show which streams there are.
+    #[command(after_help = list::EXAMPLES)]
+    List(list::Arguments),
     /// Show a stream and its shards: what they take, which are open, and what came from what.
     #[command(after_help = describe::EXAMPLES)]
     Describe(describe::Arguments),
@@ -35,6 +40,9 @@ pub(super) enum Command {
     /// Change how many shards a stream has.
     #[command(after_help = scale::EXAMPLES)]
     Scale(scale::Arguments),
+    /// Delete a stream with all that is in it.
+    #[command(after_help = delete::EXAMPLES)]
+    Delete(delete::Arguments),
 }
 
 /// What the commands that change something have in common.
@@ -53,10 +61,12 @@ struct Change {
 pub(super) async fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Create(arguments) => create::create(arguments).await,
+        Command::List(arguments) => list::list(arguments).await,
         Command::Describe(arguments) => describe::describe(arguments).await,
         Command::Split(arguments) => split_merge::split(arguments).await,
         Command::Merge(arguments) => split_merge::merge(arguments).await,
         Command::Scale(arguments) => scale::scale(arguments).await,
+        Command::Delete(arguments) => delete::delete(arguments).await,
     }
 }
 

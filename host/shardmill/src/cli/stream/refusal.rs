@@ -19,6 +19,7 @@ pub(super) enum Order {
     Merge,
     Scale,
     Describe,
+    Delete,
 }
 
 const ACCOUNT_LIMITS: &str = "AWS limits how many shards an account may have in a region (`aws kinesis describe-limits`), how \
@@ -39,6 +40,7 @@ impl Order {
             Self::Merge => "MergeShards",
             Self::Scale => "UpdateShardCount",
             Self::Describe => "DescribeStreamSummary",
+            Self::Delete => "DeleteStream",
         }
     }
 
@@ -49,6 +51,10 @@ impl Order {
             ("ResourceInUseException", Self::Create) => Some(
                 Failure::running(format!("there is a stream {stream} already"))
                     .help(format!("`shardmill stream describe {stream}` shows it")),
+            ),
+            ("ResourceInUseException", Self::Delete) => Some(
+                Failure::running(format!("stream {stream} is not deleted: {reason}"))
+                    .help("consumers with enhanced fan-out hold it: --with-consumers deletes them as well"),
             ),
             ("ResourceInUseException", _) => Some(refused().help(
                 "a stream is changed by one order after another: wait until it is active, and give the order again",

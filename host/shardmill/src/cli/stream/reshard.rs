@@ -8,7 +8,7 @@ use shardmill_stream::Shard;
 pub(super) enum Error {
     #[error("stream {stream} has no shard {shard}; its open shards: {}", Named(open))]
     NoShard { stream: String, shard: ShardId, open: Vec<ShardId> },
-    #[error("{0} is closed, and cannot be changed any more; its place was taken by {children}", children = Named(.1))]
+    #[error("{0} is closed, and cannot be changed any more; {followed}", followed = Followed(.1))]
     Closed(ShardId, Vec<ShardId>),
     #[error("{0} takes one hash key ({1}), and cannot be split")]
     OneKey(ShardId, HashKey),
@@ -23,6 +23,9 @@ pub(super) enum Error {
 
 /// Ids in a sentence.
 struct Named<'a>(&'a [ShardId]);
+
+/// What has taken a shard's place, in a sentence.
+struct Followed<'a>(&'a [ShardId]);
 
 /// So many are named.
 const MOST_NAMED: usize = 20;
@@ -92,6 +95,15 @@ impl std::fmt::Display for Named<'_> {
     }
 }
 
+impl std::fmt::Display for Followed<'_> {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            [] => formatter.write_str("the stream does not name what took its place"),
+            children => write!(formatter, "its place was taken by {}", Named(children)),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -139,6 +151,9 @@ mod tests {
         }
         assert!(told(split("one", None)).contains("takes one hash key"));
         assert!(told(split("old", None)).contains("its place was taken by a, b"));
+        let alone = [shard("lost", &[], 0, 9, false)];
+        let error = super::split("orders", &alone, &id("lost"), None).unwrap_err().to_string();
+        assert!(error.ends_with("does not name what took its place"), "{error}");
         assert!(told(split("x", None)).contains("its open shards: a, b, c, one"));
     }
 

@@ -4,7 +4,7 @@ use aws_sdk_kinesis::types::ScalingType;
 use clap::Args;
 use shardmill_record::StreamArn;
 
-use super::description::{Description, Mode, counted};
+use super::description::{Description, Mode};
 use super::refusal::{Order, refused};
 use super::split_merge::on_demand;
 use super::{Change, interruptible};
@@ -46,7 +46,7 @@ pub(super) async fn scale(arguments: &Arguments) -> Result<(), Failure> {
         if change.json {
             output::line(text::json(&before.json(true)));
         } else {
-            output::line(format_args!("{} has {} already.", before.name, counted(open, "open shard")));
+            output::line(format_args!("{} has {} already.", before.name, text::counted(open as u64, "open shard")));
         }
         return Ok(());
     }
@@ -55,9 +55,14 @@ pub(super) async fn scale(arguments: &Arguments) -> Result<(), Failure> {
     let request = if StreamArn::is_meant(stream) { request.stream_arn(stream) } else { request.stream_name(stream) };
     let asked = async { request.send().await.map_err(|error| refused(&access, Order::Scale, &error)) };
     interruptible(&access, asked).await?;
-    let what = format!("the change of {stream} from {open} to {}", counted(shards.unsigned_abs() as usize, "shard"));
+    let what =
+        format!("the change of {stream} from {open} to {}", text::counted(u64::from(shards.unsigned_abs()), "shard"));
     let done = |after: &Description| {
-        format!("{} has {}, before it had {open}.", after.name, counted(after.open().count(), "open shard"))
+        format!(
+            "{} has {}, before it had {open}.",
+            after.name,
+            text::counted(after.open().count() as u64, "open shard")
+        )
     };
     change.settle(&access, &what, done).await
 }

@@ -7,8 +7,8 @@ use shardmill_cause::with_causes;
 use shardmill_stream::{Kind, StreamStatus};
 use tokio::time::{Instant, sleep};
 
-use crate::cli::Failure;
 use crate::cli::access::Access;
+use crate::cli::{Failure, text};
 
 /// DescribeStreamSummary takes 20 calls a second in an account.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -42,14 +42,15 @@ async fn look_until_active(access: &Access, what: &str, bar: &ProgressBar) -> Re
                 }
                 status => {
                     silent_since = None;
-                    bar.set_message(format!("{what}: {status}, {} open shards", info.open_shards));
+                    let shards = text::counted(u64::from(info.open_shards), "open shard");
+                    bar.set_message(format!("{what}: {status}, {shards}"));
                 }
             },
             Err(error) if error.is_transient() || error.kind() == Kind::NotFound => {
                 if silent_since.get_or_insert_with(Instant::now).elapsed() >= PATIENCE {
                     return Err(error.into());
                 }
-                bar.set_message(format!("{what}: {}", with_causes(&error)));
+                bar.set_message(format!("{what}: {}", text::line(&with_causes(&error))));
             }
             Err(error) => return Err(error.into()),
         }
@@ -59,7 +60,7 @@ async fn look_until_active(access: &Access, what: &str, bar: &ProgressBar) -> Re
 }
 
 /// On a terminal: what is waited for, and for how long.
-fn bar(quiet: bool) -> ProgressBar {
+pub(super) fn bar(quiet: bool) -> ProgressBar {
     let bar = ProgressBar::new_spinner();
     if quiet {
         bar.set_draw_target(ProgressDrawTarget::hidden());
