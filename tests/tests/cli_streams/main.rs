@@ -3,5 +3,8 @@
 
 mod cli;
 mod put;
+mod put_ends;
+mod put_input;
+mod round_trip;
 mod stream;
 mod tail;

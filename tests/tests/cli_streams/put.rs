@@ -19,24 +19,24 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ALL: [&str; 7] = ["--from", "trim-horizon", "--until-idle", "0s", "--reads-per-second", "5", "--json"];
 
 /// What is in a stream, as `shardmill tail` shows it.
-async fn in_stream(services: &Services, stream: &str) -> Vec<Value> {
+pub(crate) async fn in_stream(services: &Services, stream: &str) -> Vec<Value> {
     json_lines(services, &[&["tail", stream], &ALL[..]].concat()).await
 }
 
 /// A file of numbered JSON lines over so many keys.
-fn numbered(folder: &Path, count: u64, keys: u64) -> PathBuf {
+pub(crate) fn numbered(folder: &Path, count: u64, keys: u64) -> PathBuf {
     let path = folder.join("numbered.jsonl");
     let line = |number: u64| format!("{{\"n\":{number},\"key\":\"key-{}\"}}\n", number * 7 % keys);
     std::fs::write(&path, (0..count).map(line).collect::<String>()).expect("a file");
     path
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
 /// Runs a command with this on its standard input.
-async fn with_input(services: &impl Environment, arguments: &[&str], input: &[u8]) -> Finished {
+pub(crate) async fn with_input(services: &impl Environment, arguments: &[&str], input: &[u8]) -> Finished {
     let mut child = of(services, arguments);
     child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("the binary can be run");
@@ -243,9 +243,10 @@ async fn an_interrupted_put_stores_what_it_has_read_and_says_where_to_go_on() {
     let status = process.wait(LIMIT).await;
     assert_eq!(status.code(), Some(1), "{}", process.stderr());
     let sums: Value = serde_json::from_str(&process.stdout()).expect("one line of JSON");
-    assert_eq!((&sums["interrupted"], &sums["not_stored"]), (&json!(true), &json!(0)), "{sums}");
+    assert_eq!((&sums["interrupted"], &sums["ended"]), (&json!(true), &json!("interrupted")), "{sums}");
     let stored = sums["stored"].as_u64().expect("a number");
     assert!(stored < 1_000, "{sums}");
+    assert_eq!(sums["reasons"], json!({ "stopped": 1_000 - stored }), "all of the file was read: {sums}");
     assert_eq!(sums["first_not_stored"]["line"], stored + 1, "{sums}");
     assert!(process.stderr().contains("interrupted"), "{}", process.stderr());
     assert_each_once(&found(&in_stream(&services, "input").await), 0..stored);
@@ -267,7 +268,7 @@ async fn records_whose_time_is_over_are_told() {
     proxy.inject(Rule::new(Fault::Reset).operation("PutRecords"));
     let arguments = ["put", "input", "--ttl", "1s", "--results", "-"];
     let finished = with_input(&link, &arguments, b"one\ntwo\n").await;
-    told(&finished, &arguments, 1, &["2 of 2 records are not stored: 2 expired", "its time to live is over"]);
+    told(&finished, &arguments, 69, &["2 of 2 records are not stored: 2 expired", "its time to live is over"]);
     let results = lines(&finished.stdout);
     assert_eq!((results.len(), &results[1]["reason"]), (2, &json!("expired")), "{results:?}");
     assert!(raw::kinesis_records(&services, "input").await.is_empty());
@@ -281,8 +282,8 @@ async fn mistakes_are_told_with_their_exit_statuses() {
     let file = text(&file);
     fails(&services, &["put", "nowhere", file], 69, &["nowhere", "the first record that is not stored", "line 1"])
         .await;
-    let missing = ["put", "input", file, "/nowhere/at/all.csv"];
-    fails(&services, &missing, 1, &["/nowhere/at/all.csv cannot be read", "No such file"]).await;
+    let missing = ["put", "input", file, "/nowhere/at/all.jsonl"];
+    fails(&services, &missing, 1, &["/nowhere/at/all.jsonl cannot be read", "No such file"]).await;
     let column = ["put", "input", file, "--key-column", "id"];
     fails(&services, &column, 1, &["numbered.jsonl: there is no column `id`"]).await;
     let results = ["put", "input", file, "--results", "/nowhere/at/all"];

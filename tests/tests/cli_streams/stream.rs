@@ -6,7 +6,7 @@ use serde_json::Value;
 use shardmill_tests::{Environment, Fault, Process, Proxy, Rule, Services, Writer, command, eventually, run};
 use tempfile::TempDir;
 
-use crate::cli::{fails, json, of, stdout};
+use crate::cli::{fails, json, json_lines, of, stdout};
 
 const FIRST: &str = "shardId-000000000000";
 const SECOND: &str = "shardId-000000000001";
@@ -104,7 +104,7 @@ async fn shards_are_split_in_the_middle_or_at_a_key_and_neighbours_are_merged() 
 
     let text = stdout(&services, &["stream", "describe", "input"]).await;
     assert!(
-        text.contains("3 open, 4 closed") && text.contains("shardId-000000000003 and shardId-000000000001"),
+        text.contains("3 open, 4 closed") && text.contains(&format!("┆ {THIRD} ")) && text.contains("┆ 1000000 "),
         "{text}"
     );
     let text = stdout(&services, &["stream", "describe", "input", "--open"]).await;
@@ -194,6 +194,41 @@ async fn an_interrupted_wait_says_that_the_service_goes_on() {
 }
 
 #[tokio::test]
+async fn streams_are_listed_page_by_page() {
+    let services = Services::start().await;
+    for name in ["b", "a-2", "a-1"] {
+        stdout(&services, &["stream", "create", name, "--shards", "1"]).await;
+    }
+    let listed = json_lines(&services, &["stream", "list", "--json"]).await;
+    let names: Vec<&str> = listed.iter().map(|stream| stream["stream"].as_str().expect("a name")).collect();
+    assert_eq!(names, ["a-1", "a-2", "b"]);
+    let text = stdout(&services, &["stream", "list", "--prefix", "a-"]).await;
+    assert!(text.starts_with("a-1") && text.lines().count() == 2, "{text}");
+    // More than are listed at once.
+    for number in 0..105 {
+        let create = services.kinesis.create_stream().stream_name(format!("many-{number:03}")).shard_count(1);
+        create.send().await.expect("a stream");
+    }
+    let listed = json_lines(&services, &["stream", "list", "--prefix", "many-", "--json"]).await;
+    assert_eq!(listed.len(), 105);
+    assert_eq!(listed[104]["stream"], "many-104");
+}
+
+#[tokio::test]
+async fn a_stream_is_deleted_if_somebody_says_yes() {
+    let services = Services::with_streams(1, 1).await;
+    let delete = ["stream", "delete", "input"];
+    fails(&services, &delete, 1, &["nobody can be asked whether input is to be deleted", "--yes", "1 open shard"])
+        .await;
+    assert_eq!(described(&services, "input").await["status"], "ACTIVE");
+    let said = stdout(&services, &["stream", "delete", "input", "--yes"]).await;
+    assert_eq!(said, "input is deleted.\n");
+    fails(&services, &["stream", "describe", "input"], 69, &["no stream `input`"]).await;
+    let said = json(&services, &["stream", "delete", "output", "--yes", "--with-consumers", "--json"]).await;
+    assert_eq!((&said["stream"], &said["deleted"]), (&"output".into(), &true.into()));
+}
+
+#[tokio::test]
 async fn mistakes_are_told_with_their_exit_statuses() {
     let services = Services::with_streams(2, 1).await;
     for arguments in [
@@ -201,6 +236,7 @@ async fn mistakes_are_told_with_their_exit_statuses() {
         &["stream", "split", "nowhere", FIRST],
         &["stream", "merge", "nowhere", FIRST, SECOND],
         &["stream", "scale", "nowhere", "2"],
+        &["stream", "delete", "nowhere", "--yes"],
     ] {
         fails(&services, arguments, 69, &["no stream `nowhere`", "us-east-1"]).await;
     }
@@ -225,6 +261,8 @@ async fn mistakes_are_told_with_their_exit_statuses() {
         ("SplitShard", &["stream", "split", "input", FIRST]),
         ("MergeShards", &["stream", "merge", "input", FIRST, SECOND]),
         ("UpdateShardCount", &["stream", "scale", "input", "3"]),
+        ("ListStreams", &["stream", "list"]),
+        ("DeleteStream", &["stream", "delete", "input", "--yes"]),
     ] {
         let denied = proxy.inject(Rule::new(Fault::Refused("AccessDeniedException")).operation(operation));
         fails(&link, arguments, 77, &[operation, &format!("kinesis:{operation}")]).await;
@@ -249,6 +287,8 @@ async fn help_has_examples() {
         (&["stream", "split", "--help"], "--at 4253529586511730793292182592897102643"),
         (&["stream", "merge", "--help"], "must lie beside each other"),
         (&["stream", "scale", "--help"], "10 times in 24 hours"),
+        (&["stream", "list", "--help"], "--prefix orders-"),
+        (&["stream", "delete", "--help"], "asks before"),
     ] {
         let mut child = command();
         child.args(command_line);

@@ -197,7 +197,7 @@ async fn filters_choose_by_key_text_and_field_and_a_number_ends_it() {
     let some = ["tail", "input", "--from", "trim-horizon", "--contains", "Bob", "--max-records", "2", "--json"];
     assert_eq!(json_lines(&services, &some).await.len(), 2);
     let finished = finish(&services, &all_of("input", &["--key", "c"])).await;
-    assert!(finished.stderr.contains("1 records shown, 3 passed over."), "{finished:?}");
+    assert!(finished.stderr.contains("1 record shown, 3 passed over."), "{finished:?}");
 }
 
 #[tokio::test]
@@ -231,6 +231,11 @@ async fn a_position_that_is_not_kept_any_more_is_told() {
     let finished =
         finish(&services, &["tail", "input", "--shard", FIRST, "--after", &position, "--until-idle", "0s"]).await;
     assert_eq!((finished.code, finished.stdout.lines().count()), (Some(0), 2), "{finished:?}");
+    assert!(finished.stderr.contains("is not kept any more; shardId-000000000000 begins with"), "{finished:?}");
+    // Who reads JSON has to know of it as well.
+    let arguments = ["tail", "input", "--shard", FIRST, "--after", &position, "--until-idle", "0s", "--json"];
+    let finished = finish(&services, &arguments).await;
+    assert_eq!(lines(&finished.stdout).len(), 2, "{finished:?}");
     assert!(finished.stderr.contains("is not kept any more; shardId-000000000000 begins with"), "{finished:?}");
 }
 
@@ -341,6 +346,11 @@ async fn mistakes_are_told_with_their_exit_statuses() {
         (&["tail", "input", "--where", "n=1"], "write /n=1"),
         (&["tail", "input", "--reads-per-second", "6"], "1..=5"),
         (&["tail", "input", "--max-records", "0"], "1.."),
+        (&["tail", "--until-idle", "input"], "tail STREAM --until-idle"),
+        (&["tail", "input", "--from", "1h", "--to", "2h"], "--to is not later than --from"),
+        (&["tail", "input", "--to", "latest"], "\"now\", how long ago"),
+        (&["tail", "input", "--json", "--output", "data"], "cannot be used with"),
+        (&["tail", "input", "--separator", "x"], "--output data"),
         (&["tail", "input", "--endpoint-url", "localhost:4567"], "a URL is expected"),
     ] {
         fails(&services, arguments, 2, &[said]).await;
