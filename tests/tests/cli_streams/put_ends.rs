@@ -100,7 +100,8 @@ async fn who_reads_results_and_goes_away_is_told_where_it_has_ended() {
 async fn results_that_cannot_be_written_do_not_hide_what_is_stored() {
     let services = Services::with_streams(1, 1).await;
     let arguments = ["put", "input", "--results", "/dev/full", "--json"];
-    let finished = with_input(&services, &arguments, &counted(0..5_000)).await;
+    // More than may be on its way at a time.
+    let finished = with_input(&services, &arguments, &counted(0..120_000)).await;
     told(&finished, &arguments, 1, &["results cannot be written to /dev/full", "No space left"]);
     let sums = &lines(&finished.stdout)[0];
     assert_eq!(sums["ended"], "results");
