@@ -1,4 +1,5 @@
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rusqlite::ErrorCode;
 use shardmill_record::UserRecord;
@@ -77,6 +78,16 @@ pub enum Error {
         /// What is wrong with it.
         reason: String,
     },
+    /// Somebody else could read or change what is in the spool, or have it written elsewhere.
+    #[error("{} is not safe for payloads: {reason}; {advice}", path.display())]
+    NotPrivate {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+        /// What to do.
+        advice: String,
+    },
     /// The operating system refuses something.
     #[error("{}: {doing} failed: {reason}", path.display())]
     Io {
@@ -92,15 +103,28 @@ pub enum Error {
     Closed(PathBuf),
 }
 
-/// Records were not stored.
+/// Records were not stored; the others of the call are.
 #[derive(Debug, Clone, thiserror::Error)]
-#[error("{} records are not in the spool: {source}", records.len())]
+#[error("{} records are not in the spool: {}", refused.len(), first(refused))]
 pub struct StoreError {
-    /// Those that are not stored, in their order: all of the call's, or its last ones. After an error of the disk they may
-    /// turn out to be there when the spool is opened again.
-    pub records: Vec<UserRecord>,
-    /// Why.
-    pub source: Error,
+    /// Those that are not stored, in their order; one at least. After an error of the disk they may turn out to be there when
+    /// the spool is opened again.
+    pub refused: Vec<Refused>,
+}
+
+/// A record that was not stored.
+#[derive(Debug, Clone)]
+pub struct Refused {
+    /// Its place among the records of the call, from 0.
+    pub index: usize,
+    /// The record.
+    pub record: UserRecord,
+    /// Why it is not stored. A record that is too large costs only itself; any other reason is that of all behind it.
+    pub reason: Arc<Error>,
+}
+
+fn first(refused: &[Refused]) -> String {
+    refused.first().map(|refused| refused.reason.to_string()).unwrap_or_default()
 }
 
 // === impl Error ===
@@ -112,9 +136,12 @@ impl Error {
             Self::Full { .. } | Self::TooLarge { .. } => "full",
             Self::DiskFull { .. } => "disk_full",
             Self::Damaged { .. } | Self::Foreign { .. } => "damaged",
-            Self::InUse { .. } | Self::Taken { .. } | Self::NotThere(_) | Self::Options(_) | Self::Closed(_) => {
-                "unavailable"
-            }
+            Self::InUse { .. }
+            | Self::Taken { .. }
+            | Self::NotThere(_)
+            | Self::Options(_)
+            | Self::NotPrivate { .. }
+            | Self::Closed(_) => "unavailable",
             Self::Io { .. } => "io",
         }
     }
@@ -122,6 +149,11 @@ impl Error {
     /// Whether it is only that the spool may not take more.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Full { .. } | Self::TooLarge { .. })
+    }
+
+    /// Whether the disk does not take what is to be written: more of it may, or less.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        matches!(self, Self::DiskFull { .. } | Self::Io { .. })
     }
 
     pub(crate) fn io(path: &Path, doing: &'static str, error: &std::io::Error) -> Self {

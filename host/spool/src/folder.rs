@@ -1,11 +1,11 @@
 //! A spool's folder: its files, and that one process has them.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+use crate::{Error, private};
 
 const DATABASE: &str = "spool.db";
 const LOG: &str = "spool.db-wal";
@@ -28,10 +28,11 @@ impl Folder {
         // The database would take a relative path that begins with `file:` for a URI.
         let path = std::path::absolute(path).map_err(|error| Error::io(path, "finding the folder", &error))?;
         if make_it {
-            make(&path).map_err(|error| Error::io(&path, "making the folder", &error))?;
-        } else if !path.join(DATABASE).is_file() {
+            private::make_folder(&path)?;
+        } else if fs::symlink_metadata(path.join(DATABASE)).is_err() {
             return Err(Error::NotThere(path));
         }
+        let path = private::check_folder(&path)?;
         let lock = lock(&path)?;
         Ok(Self { path, _lock: lock })
     }
@@ -44,8 +45,17 @@ impl Folder {
         self.path.join(DATABASE)
     }
 
-    pub(crate) fn log(&self) -> PathBuf {
-        self.path.join(LOG)
+    /// The log of the database. If it is there, nobody else can read it from now on.
+    pub(crate) fn log(&self) -> Result<Log, Error> {
+        let log = Log(self.path.join(LOG));
+        if fs::symlink_metadata(log.path()).is_ok() {
+            private::open(log.path(), false)?;
+        }
+        Ok(log)
+    }
+
+    pub(crate) fn log_length(&self) -> u64 {
+        Log(self.path.join(LOG)).length()
     }
 
     /// What the files take, in bytes.
@@ -54,24 +64,66 @@ impl Folder {
         [DATABASE, LOG, LOCK, ACCEPTED].into_iter().map(length).sum()
     }
 
-    /// Makes the file of the database if it is not there. Payloads are nobody else's business.
-    pub(crate) fn make_database(&self) -> Result<(), Error> {
-        let path = self.database();
-        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o640).open(&path);
-        made.map(drop).map_err(|error| Error::io(&path, "making the file", &error))
+    /// Opens the file of the database, or makes it.
+    pub(crate) fn open_database(&self) -> Result<File, Error> {
+        private::open(&self.database(), true)
     }
 
     /// Makes the names of its files durable.
     pub(crate) fn sync(&self) -> Result<(), Error> {
-        sync(&self.path).map_err(|error| Error::io(&self.path, "syncing the folder", &error))
+        private::sync(&self.path).map_err(|error| Error::io(&self.path, "syncing the folder", &error))
     }
 
     pub(crate) fn accepted(&self) -> Result<Accepted, Error> {
         let path = self.path.join(ACCEPTED);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(&path);
-        match opened {
-            Ok(file) => Ok(Accepted { path, file }),
-            Err(error) => Err(Error::io(&path, "opening the file", &error)),
+        let file = private::open(&path, true)?;
+        Ok(Accepted { path, file })
+    }
+}
+
+/// The file of the database's log. It is not always there.
+#[derive(Debug)]
+pub(crate) struct Log(PathBuf);
+
+// === impl Log ===
+
+impl Log {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// In bytes; 0 if it is not there.
+    pub(crate) fn length(&self) -> u64 {
+        fs::metadata(&self.0).map_or(0, |file| file.len())
+    }
+
+    /// Opens it, or makes it.
+    pub(crate) fn open(&self) -> Result<File, Error> {
+        private::open(&self.0, true)
+    }
+
+    /// Empties it when all that is in it is in the database, and the database is closed. It keeps at most so many bytes
+    /// of the disk; without any, it goes.
+    pub(crate) fn clear(&self, keeps: u64) -> Result<(), Error> {
+        /// Without it, what follows says nothing.
+        const HEAD: [u8; 32] = [0; 32];
+
+        if self.length() == 0 && keeps > 0 {
+            return Ok(());
+        }
+        let clear = || {
+            if keeps == 0 {
+                return fs::remove_file(&self.0);
+            }
+            let file = fs::OpenOptions::new().write(true).open(&self.0)?;
+            file.write_all_at(&HEAD, 0)?;
+            // Before it is cut: with its head, what is left would be taken for the newest.
+            file.sync_data()?;
+            if file.metadata()?.len() > keeps { file.set_len(keeps) } else { Ok(()) }
+        };
+        match clear() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            done => done.map_err(|error| Error::io(&self.0, "emptying the log", &error)),
         }
     }
 }
@@ -112,6 +164,12 @@ impl Accepted {
         Ok(parse(&text))
     }
 
+    /// Lets it say nothing.
+    pub(crate) fn clear(&self) {
+        // What cannot be cut is written over, and cut the next time.
+        let _uncut = self.file.set_len(0);
+    }
+
     /// In its place, so that it needs no room on the disk.
     pub(crate) fn write(&self, number: u64) -> io::Result<()> {
         self.file.write_all_at(line(number).as_bytes(), 0)
@@ -138,8 +196,7 @@ fn parse(text: &[u8]) -> Witness {
 
 fn lock(folder: &Path) -> Result<File, Error> {
     let path = folder.join(LOCK);
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o640).open(&path);
-    let mut file = opened.map_err(|error| Error::io(&path, "opening the file", &error))?;
+    let mut file = private::open(&path, true)?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -157,21 +214,6 @@ fn lock(folder: &Path) -> Result<File, Error> {
     // For people only: without it, the lock is as good.
     let _unnamed = file.set_len(0).and_then(|()| file.write_all(name.as_bytes()));
     Ok(file)
-}
-
-/// Makes a folder with those above it, and their names durable.
-fn make(folder: &Path) -> io::Result<()> {
-    let missing: Vec<&Path> = folder.ancestors().take_while(|path| !path.exists()).collect();
-    DirBuilder::new().recursive(true).mode(0o750).create(folder)?;
-    missing.into_iter().filter_map(Path::parent).try_for_each(sync)
-}
-
-fn sync(folder: &Path) -> io::Result<()> {
-    match File::open(folder)?.sync_all() {
-        // Some network disks have nothing to do for a folder, and say so like this.
-        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
-        synced => synced,
-    }
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use shardmill_record::UserRecord;
+
 use crate::Error;
 use crate::database::row;
-use crate::job::{Job, Store};
+use crate::job::{Job, Store, Unstored};
 use crate::layout::{Layout, Need};
 
 /// Records of many calls, for one change.
@@ -20,8 +22,10 @@ pub(crate) struct Group {
 pub(crate) struct Part {
     pub(crate) store: Store,
     pub(crate) upto: usize,
+    /// Those among them that cannot be stored at all.
+    pub(crate) too_large: Vec<Unstored>,
     /// Why the rest of the call's records is not stored.
-    pub(crate) refusal: Option<Error>,
+    pub(crate) refusal: Option<Arc<Error>>,
 }
 
 /// What a change takes, record by record.
@@ -43,12 +47,13 @@ impl Group {
             if store.next == 0 && store.done.is_closed() {
                 continue;
             }
-            let (mut upto, mut refusal, mut is_full) = (store.next, None, false);
+            let (mut upto, mut refused, mut is_full) = (store.next, Vec::new(), false);
             for record in &store.records[store.next..] {
                 let bytes = row::size(record);
                 if !layout.takes(bytes, &store.stream) {
-                    refusal = Some(too_large(bytes));
-                    break;
+                    refused.push((upto, Arc::new(too_large(bytes))));
+                    upto += 1;
+                    continue;
                 }
                 let with = estimate.with(&store.stream, bytes);
                 if !layout.takes_at_once(&with) {
@@ -62,12 +67,30 @@ impl Group {
                 waiting.push_front(Job::Store(store));
                 break;
             }
-            parts.push(Part { store, upto, refusal });
+            parts.push(Part { store, upto, too_large: refused, refusal: None });
             if is_full {
                 break;
             }
         }
         Self { parts, need: estimate.need }
+    }
+}
+
+// === impl Part ===
+
+impl Part {
+    /// The records that are to be stored, with their places.
+    pub(crate) fn records(&self) -> impl Iterator<Item = (usize, &UserRecord)> {
+        let is_good = |index: usize| self.too_large.binary_search_by_key(&index, |(index, _)| *index).is_err();
+        let all = self.store.records.iter().enumerate().take(self.upto).skip(self.store.next);
+        all.filter(move |(index, _)| is_good(*index))
+    }
+
+    /// Lets it end before this record: the call's records from there on are refused.
+    pub(crate) fn ends_at(&mut self, index: usize, why: Arc<Error>) {
+        self.upto = index;
+        self.too_large.retain(|(too_large, _)| *too_large < index);
+        self.refusal = Some(why);
     }
 }
 
@@ -94,12 +117,11 @@ impl Estimate {
 
 #[cfg(test)]
 mod tests {
-    use shardmill_record::UserRecord;
     use tokio::sync::oneshot;
 
     use super::*;
 
-    type Answer = oneshot::Receiver<Result<(), (usize, Error)>>;
+    type Answer = oneshot::Receiver<Vec<Unstored>>;
 
     fn store(stream: &str, sizes: &[usize]) -> (Job, Answer) {
         let record = |size: &usize| UserRecord {
@@ -109,11 +131,12 @@ mod tests {
         };
         let (done, answer) = oneshot::channel();
         let records = Arc::new(sizes.iter().map(record).collect());
-        (Job::Store(Store { stream: stream.into(), records, next: 0, done }), answer)
+        let refused = Vec::new();
+        (Job::Store(Store { stream: stream.into(), records, next: 0, refused, storing: None, done }), answer)
     }
 
     fn parts(group: &Group) -> Vec<(usize, usize, bool)> {
-        group.parts.iter().map(|part| (part.store.next, part.upto, part.refusal.is_some())).collect()
+        group.parts.iter().map(|part| (part.store.next, part.upto, !part.too_large.is_empty())).collect()
     }
 
     fn too_large(bytes: u64) -> Error {
@@ -143,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_call_is_divided_and_what_does_not_fit_at_all_ends_it() {
+    fn a_large_call_is_divided_and_what_does_not_fit_at_all_is_left_out() {
         let layout = Layout::of(1 << 20);
         // About 47 pages for a group.
         let (large, _a) = store("a", &[50_000; 7]);
@@ -155,12 +178,16 @@ mod tests {
             assert!(layout.takes_at_once(&group.need));
             taken.extend(parts(&group));
             for mut part in group.parts {
-                if part.refusal.is_none() && part.upto < part.store.records.len() {
+                if part.upto < part.store.records.len() {
                     part.store.next = part.upto;
                     waiting.push_front(Job::Store(part.store));
                 }
             }
         }
-        assert_eq!(taken, [(0, 2, false), (2, 4, false), (4, 6, false), (6, 7, false), (0, 1, true)]);
+        assert_eq!(taken, [(0, 2, false), (2, 4, false), (4, 6, false), (6, 7, false), (0, 3, true)]);
+        let (odd, _c) = store("a", &[1, 400_000, 2]);
+        let group = Group::take(&mut [odd].into(), layout, too_large);
+        assert_eq!(group.parts[0].records().map(|(index, _)| index).collect::<Vec<_>>(), [0, 2]);
+        assert!(matches!(&group.parts[0].too_large[..], [(1, error)] if error.is_full()));
     }
 }

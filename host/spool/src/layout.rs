@@ -47,6 +47,19 @@ impl Layout {
         Self { log_frames: (log - LOG_HEAD) / FRAME, database_pages: (bytes - log - BESIDE) / PAGE }
     }
 
+    /// What the log may take, in bytes.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        LOG_HEAD + self.log_frames * FRAME
+    }
+
+    /// What the log has of the disk for as long as there are records, in bytes: removing a dozen of any size takes less.
+    pub(crate) fn reserved_log_bytes(&self) -> u64 {
+        /// In frames.
+        const RESERVED: u64 = 64;
+
+        LOG_HEAD + self.log_frames.min(RESERVED) * FRAME
+    }
+
     /// What stored records may take of the database, in pages.
     pub(crate) fn room(&self) -> u64 {
         self.database_pages - HOUSEKEEPING
@@ -75,7 +88,7 @@ impl Layout {
     pub(crate) fn removed_of(&self, rows: impl IntoIterator<Item = u64>) -> usize {
         let mut sum = 0;
         let fit = rows.into_iter().take(self.removed_at_once()).enumerate().take_while(|(index, bytes)| {
-            sum += bytes;
+            sum = u64::saturating_add(sum, *bytes);
             *index == 0 || frames_to_remove(index + 1, sum) <= self.log_frames
         });
         fit.count()
@@ -94,7 +107,7 @@ pub(crate) struct Need {
 impl Need {
     /// With a record of so many bytes, key and payload.
     pub(crate) fn add(&mut self, record_bytes: u64) {
-        let row = record_bytes + ROW;
+        let row = record_bytes.saturating_add(ROW);
         let overflow = if row > MAX_IN_LEAF { (row - MIN_IN_LEAF).div_ceil(PAGE_OF_ITS_OWN) } else { 0 };
         self.pages += overflow;
         self.bytes += 2 * (row.min(MAX_IN_LEAF) + CELL);
@@ -121,7 +134,12 @@ pub(crate) fn frames_to_remove(rows: usize, bytes: u64) -> u64 {
 
 /// About what a row takes in pages that are free when it is gone, in bytes.
 pub(crate) fn freed_by(record_bytes: u64) -> u64 {
-    record_bytes + ROW
+    record_bytes.saturating_add(ROW)
+}
+
+/// How many frames are in a log of so many bytes at most.
+pub(crate) fn frames_in(log_bytes: u64) -> u64 {
+    log_bytes / FRAME
 }
 
 #[cfg(test)]
@@ -135,6 +153,8 @@ mod tests {
             let taken = layout.log_frames * FRAME + LOG_HEAD + layout.database_pages * PAGE + BESIDE;
             assert!(taken <= bytes && bytes - taken < FRAME + PAGE, "{bytes}: {taken}");
             assert!(layout.removed_at_once() >= 10, "{layout:?}");
+            assert!(layout.reserved_log_bytes() <= layout.log_bytes());
+            assert!(frames_to_remove(1, 11 << 20) <= frames_in(layout.reserved_log_bytes()));
         }
     }
 
@@ -153,7 +173,8 @@ mod tests {
         assert_eq!(layout.removed_of([100; 2000]), layout.removed_at_once());
         let large = layout.removed_of([10 << 20; 2000]);
         assert!((300..500).contains(&large), "{large}");
-        assert_eq!(Layout::of(1 << 20).removed_of([u64::MAX >> 1]), 1);
+        // Also of sizes that are none.
+        assert_eq!(Layout::of(1 << 20).removed_of([u64::MAX; 3]), 1);
         assert_eq!(layout.removed_of([]), 0);
     }
 

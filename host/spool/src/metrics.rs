@@ -1,6 +1,5 @@
 //! The names of the spool's metrics.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -116,15 +115,17 @@ impl Metrics {
         self.disk_limit.set(bytes.cast_signed());
     }
 
-    /// How it is now.
-    pub(crate) fn show(&self, streams: &BTreeMap<String, StreamDepth>, disk_bytes: u64) {
-        for (stream, depth) in streams {
-            let labels = StreamLabels { stream: stream.clone() };
-            self.records.get_or_create_owned(&labels).set(depth.records.cast_signed());
-            self.bytes.get_or_create_owned(&labels).set(depth.bytes.cast_signed());
-            self.set_aside.get_or_create_owned(&labels).set(depth.set_aside.cast_signed());
-            self.oldest.get_or_create_owned(&labels).begins(depth.oldest);
-        }
+    /// How it is now with a stream.
+    pub(crate) fn show(&self, stream: &str, depth: &StreamDepth) {
+        let labels = StreamLabels { stream: stream.to_owned() };
+        self.records.get_or_create_owned(&labels).set(depth.records.cast_signed());
+        self.bytes.get_or_create_owned(&labels).set(depth.bytes.cast_signed());
+        self.set_aside.get_or_create_owned(&labels).set(depth.set_aside.cast_signed());
+        self.oldest.get_or_create_owned(&labels).begins(depth.oldest);
+    }
+
+    /// What the files take now.
+    pub(crate) fn takes(&self, disk_bytes: u64) {
         self.disk.set(disk_bytes.cast_signed());
     }
 
@@ -189,7 +190,8 @@ mod tests {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let depth = StreamDepth { records: 3, bytes: 400, set_aside: 1, oldest: None };
-        metrics.show(&[("orders".to_owned(), depth)].into(), 8192);
+        metrics.show("orders", &depth);
+        metrics.takes(8192);
         metrics.may_take(1 << 20);
         metrics.stored("orders", 9);
         metrics.sent("orders", 4);

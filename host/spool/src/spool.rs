@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -9,11 +10,12 @@ use shardmill_record::UserRecord;
 use tokio::sync::oneshot;
 
 use crate::database::{Aside, Selection, Spooled};
+use crate::drain::{self, Answer, Batch, Drained};
 use crate::folder::Folder;
-use crate::job::{Job, Reply, Store};
-use crate::state::{Depth, State};
+use crate::job::{Front, Job, Reply, Store, TakenBack, Unstored};
+use crate::state::{Depth, State, StreamDepth};
 use crate::writer::{Clock, Writer};
-use crate::{Error, Id, Metrics, Options, StoreError};
+use crate::{Error, Id, Metrics, Options, Refused, StoreError};
 
 /// A folder with records that wait for their streams. Cheap to clone; all clones are one. It needs no particular async
 /// runtime: a thread of its own does the work.
@@ -54,7 +56,7 @@ impl Spool {
         Self::start(folder.as_ref(), Some(options), metrics, Arc::new(SystemTime::now)).await
     }
 
-    /// Opens a spool that is there, to look at it or to empty it: it has no bound, and nothing should be stored in it.
+    /// Opens a spool that is there, to look at it or to empty it: it keeps the bound that it was opened with last.
     ///
     /// # Errors
     /// [`Error::NotThere`], and those of [`open`](Self::open).
@@ -75,7 +77,8 @@ impl Spool {
         let work = move || {
             let writer = Folder::take(&path, options.is_some()).and_then(|folder| {
                 let path: Arc<Path> = folder.path().into();
-                Ok((path, Writer::open(folder, options.as_ref(), clock, of_writer, metrics)?))
+                let writer = Writer::open(folder, options.as_ref(), clock, Arc::clone(&of_writer), metrics)?;
+                Ok((path, writer))
             });
             let writer = match writer {
                 Ok((path, writer)) => opened.send(Ok(path)).is_ok().then_some(writer),
@@ -86,8 +89,17 @@ impl Spool {
                 }
             };
             // Without a writer nobody has a handle.
-            if let Some(writer) = writer {
-                writer.run(&queue);
+            let Some(writer) = writer else { return };
+            let ran = panic::catch_unwind(AssertUnwindSafe(|| writer.run(&queue)));
+            of_writer.closes();
+            if let Err(panic) = ran {
+                let text = panic.downcast_ref::<&str>().copied();
+                let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
+                tracing::error!(
+                    folder = %path.display(), panic = text,
+                    "the spool's thread broke down: nothing is stored in it or sent from it until it is opened again. \
+                     What it accepted is on the disk"
+                );
             }
         };
         let thread = thread::Builder::new().name("spool".to_owned()).spawn(work);
@@ -105,8 +117,15 @@ impl Spool {
     /// and they are durable when the future is ready. A call that is larger than what the database takes at once is
     /// stored bit by bit, in order.
     ///
+    /// Each call stands for itself: where one finds no room, the next one, smaller or later, may be stored. Who wants to
+    /// store in order what was refused has to wait for each call of a stream before the next.
+    ///
+    /// The queue has no bound of its own, and the records of a call are in memory until it is answered: who calls without
+    /// waiting has to know how much that may be, because a disk can take any time.
+    ///
     /// # Errors
-    /// With the records that are not stored: all, or where there was room for some of them, the last ones.
+    /// With each record that is not stored, and why: one that is too large alone; all behind one for which there is no
+    /// room; all that are not durable yet, if the disk fails.
     ///
     /// # Cancellation
     /// If the future is dropped, the records may be stored or not.
@@ -120,24 +139,24 @@ impl Spool {
         let count = records.len() as u64;
         let is_empty = records.is_empty();
         if !is_empty {
-            self.state.begins(&stream, count);
-            let store = Store { stream: Arc::clone(&stream), records: Arc::clone(&records), next: 0, done };
+            let storing = Some(self.state.storing(&stream, count));
+            let (records, refused) = (Arc::clone(&records), Vec::new());
+            let store = Store { stream, records, next: 0, refused, storing, done };
             // If the thread is gone, so is the answer.
             let _closed = self.jobs.send(Job::Store(store));
         }
-        let folder = Arc::clone(&self.folder);
+        let (folder, state) = (Arc::clone(&self.folder), Arc::clone(&self.state));
         async move {
             if is_empty {
                 return Ok(());
             }
-            match answer.await {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err((stored, source))) => Err(StoreError { records: rest(records, stored), source }),
-                Err(_closed) => {
-                    let source = Error::Closed(PathBuf::from(&*folder));
-                    Err(StoreError { records: rest(records, 0), source })
-                }
-            }
+            let unstored = answer.await.unwrap_or_else(|_closed| {
+                // Before anybody asks whether the spool holds something.
+                state.closes();
+                let reason = Arc::new(Error::Closed(PathBuf::from(&*folder)));
+                (0..records.len()).map(|index| (index, Arc::clone(&reason))).collect()
+            });
+            if unstored.is_empty() { Ok(()) } else { Err(StoreError { refused: refused(records, unstored) }) }
         }
     }
 
@@ -148,6 +167,10 @@ impl Spool {
     /// # Errors
     /// If what [`remove`](Self::remove) could not remove cannot be removed yet; if the files cannot be read.
     pub async fn front(&self, stream: &str, records: usize, bytes: u64) -> Result<Vec<Spooled>, Error> {
+        Ok(self.whole_front(stream, records, bytes).await?.records)
+    }
+
+    pub(crate) async fn whole_front(&self, stream: &str, records: usize, bytes: u64) -> Result<Front, Error> {
         self.ask(|done| Job::Front { stream: stream.to_owned(), records, bytes, done }).await
     }
 
@@ -168,12 +191,16 @@ impl Spool {
     }
 
     /// Lets records that were set aside wait in their old places again, those of one stream or all; how many.
+    ///
+    /// # Cancellation
+    /// If this is dropped, some of them wait again, and the others are set aside still.
     pub async fn take_back(&self, stream: Option<&str>) -> Result<u64, Error> {
         let (mut after, mut taken) = (0, 0);
         let stream = stream.map(str::to_owned);
-        while let Some(number) = self.ask(|done| Job::TakeBack { stream: stream.clone(), after, done }).await? {
-            after = number;
-            taken += 1;
+        while let Some(TakenBack { records, last }) =
+            self.ask(|done| Job::TakeBack { stream: stream.clone(), after, done }).await?
+        {
+            (after, taken) = (last, taken + records);
         }
         Ok(taken)
     }
@@ -199,24 +226,34 @@ impl Spool {
         self.state.depth()
     }
 
+    /// What is in it of one stream, without asking the disk.
+    pub fn depth_of(&self, stream: &str) -> StreamDepth {
+        self.state.depth_of(stream)
+    }
+
     /// The streams of which records wait.
     pub fn streams(&self) -> Vec<String> {
-        let waiting = self.depth().streams.into_iter().filter(|(_, depth)| depth.records > 0);
-        waiting.map(|(stream, _)| stream).collect()
+        self.state.streams()
     }
 
     /// Whether records of a stream wait or are being stored: whoever sends a later one of the same key past them breaks its
-    /// order. True from the moment on at which [`store`](Self::store) returned, before it is awaited.
+    /// order. True from the moment on at which [`store`](Self::store) returned, before it is awaited. A spool that is
+    /// closed says no: what is in it waits for whoever opens it next.
     pub fn holds(&self, stream: &str) -> bool {
         self.state.holds(stream)
     }
 
-    /// Waits until records of a stream wait.
+    /// Whether it was closed, or its thread broke down: whatever is asked for ends with [`Error::Closed`].
+    pub fn is_closed(&self) -> bool {
+        self.state.is_closed()
+    }
+
+    /// Waits until records of a stream wait, or the spool is closed.
     pub async fn until_some(&self, stream: &str) {
         self.state.until_some(stream).await;
     }
 
-    /// Waits until no records of a stream wait, nor are being stored.
+    /// Waits until no records of a stream wait, nor are being stored, or the spool is closed.
     pub async fn until_none(&self, stream: &str) {
         self.state.until_none(stream).await;
     }
@@ -245,7 +282,10 @@ impl Spool {
 
     async fn ask<T>(&self, job: impl FnOnce(Reply<T>) -> Job) -> Result<T, Error> {
         let (done, answer) = oneshot::channel();
-        let closed = || Error::Closed(PathBuf::from(&*self.folder));
+        let closed = || {
+            self.state.closes();
+            Error::Closed(PathBuf::from(&*self.folder))
+        };
         self.jobs.send(job(done)).map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
@@ -263,6 +303,30 @@ impl Sender {
     pub fn stream(&self) -> &str {
         &self.stream
     }
+
+    /// Sends the first records of the stream once. What is stored in the stream is removed from the spool, what the stream
+    /// will never take is set aside, and the rest stays where it is. Without records, `send` is not called, and
+    /// everything that comes back is 0; also then some may have been set aside that are damaged.
+    ///
+    /// `send` has to keep the order of records of a key: where one is not sent, no later one of its key is.
+    ///
+    /// # Errors
+    /// If the spool cannot be read or written. What was sent and could not be removed is not sent again by this process.
+    ///
+    /// # Cancellation
+    /// If this is dropped while `send` is at work, what it sends stays in the spool and is sent again.
+    pub async fn drain_once<E, A: Into<Answer<E>>>(
+        &self,
+        batch: Batch,
+        send: impl AsyncFnOnce(Vec<UserRecord>) -> A,
+    ) -> Result<Drained<E>, Error> {
+        drain::drain_once(&self.spool, &self.stream, batch, send).await
+    }
+
+    /// Sets a record aside that cannot be sent; whether it was there.
+    pub async fn set_aside(&self, id: Id, reason: impl Into<String>) -> Result<bool, Error> {
+        self.spool.set_aside(id, reason).await
+    }
 }
 
 impl Drop for Sender {
@@ -277,10 +341,13 @@ impl fmt::Debug for Spool {
     }
 }
 
-/// What is not stored of a call's records.
-fn rest(records: Arc<Vec<UserRecord>>, stored: usize) -> Vec<UserRecord> {
-    match Arc::try_unwrap(records) {
-        Ok(mut records) => records.split_off(stored),
-        Err(shared) => shared[stored..].to_vec(),
-    }
+/// What is not stored of a call's records. Both are in the call's order.
+fn refused(records: Arc<Vec<UserRecord>>, unstored: Vec<Unstored>) -> Vec<Refused> {
+    let mut unstored = unstored.into_iter().peekable();
+    let records = Arc::unwrap_or_clone(records).into_iter().enumerate();
+    let refused = records.filter_map(|(index, record)| {
+        let (_, reason) = unstored.next_if(|(unstored, _)| *unstored == index)?;
+        Some(Refused { index, record, reason })
+    });
+    refused.collect()
 }

@@ -45,6 +45,16 @@ struct Inner {
     storing: HashMap<Arc<str>, u64>,
     /// Streams whose records somebody sends.
     senders: HashSet<Arc<str>>,
+    /// Whether nobody answers any more.
+    is_closed: bool,
+}
+
+/// Records that are on their way into the spool: for as long as this lives, wherever it ends.
+#[derive(Debug)]
+pub(crate) struct Storing {
+    state: Arc<State>,
+    stream: Arc<str>,
+    records: u64,
 }
 
 // === impl State ===
@@ -54,17 +64,30 @@ impl State {
         self.lock().depth.clone()
     }
 
-    /// Whether records of a stream wait, or are on their way.
+    pub(crate) fn depth_of(&self, stream: &str) -> StreamDepth {
+        self.lock().depth.streams.get(stream).copied().unwrap_or_default()
+    }
+
+    /// The streams of which records wait.
+    pub(crate) fn streams(&self) -> Vec<String> {
+        let inner = self.lock();
+        let waiting = inner.depth.streams.iter().filter(|(_, depth)| depth.records > 0);
+        waiting.map(|(stream, _)| stream.clone()).collect()
+    }
+
+    /// Whether records of a stream wait, or are on their way. A spool that is closed holds nobody up.
     pub(crate) fn holds(&self, stream: &str) -> bool {
         let inner = self.lock();
-        inner.storing.contains_key(stream) || inner.depth.streams.get(stream).is_some_and(|found| found.records > 0)
+        let waits = || inner.depth.streams.get(stream).is_some_and(|found| found.records > 0);
+        !inner.is_closed && (inner.storing.contains_key(stream) || waits())
     }
 
-    pub(crate) fn begins(&self, stream: &Arc<str>, records: u64) {
+    pub(crate) fn storing(self: &Arc<Self>, stream: &Arc<str>, records: u64) -> Storing {
         *self.lock().storing.entry(Arc::clone(stream)).or_default() += records;
+        Storing { state: Arc::clone(self), stream: Arc::clone(stream), records }
     }
 
-    pub(crate) fn ends(&self, stream: &Arc<str>, records: u64) {
+    fn ends(&self, stream: &str, records: u64) {
         let mut inner = self.lock();
         if let Some(storing) = inner.storing.get_mut(stream) {
             *storing = storing.saturating_sub(records);
@@ -76,6 +99,17 @@ impl State {
         }
     }
 
+    /// From now on nobody answers; whether somebody did before.
+    pub(crate) fn closes(&self) -> bool {
+        let was_open = !std::mem::replace(&mut self.lock().is_closed, true);
+        self.changed.notify_waiters();
+        was_open
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// Whether nobody else sends the records of a stream: then it is the caller's until [`gives_back`](Self::gives_back).
     pub(crate) fn takes(&self, stream: &Arc<str>) -> bool {
         self.lock().senders.insert(Arc::clone(stream))
@@ -85,8 +119,9 @@ impl State {
         self.lock().senders.remove(stream);
     }
 
-    /// How it is now.
-    pub(crate) fn set(&self, streams: &Streams, disk_bytes: u64) -> Depth {
+    /// How it is now. The streams of which that is something else than before.
+    pub(crate) fn set(&self, streams: &Streams, disk_bytes: u64) -> Vec<(Arc<str>, StreamDepth)> {
+        let mut changed = Vec::new();
         let mut inner = self.lock();
         for (name, stream) in streams {
             let depth = StreamDepth {
@@ -96,25 +131,28 @@ impl State {
                 oldest: stream.oldest.map(row::time),
             };
             match inner.depth.streams.get_mut(&**name) {
+                Some(found) if *found == depth => continue,
                 Some(found) => *found = depth,
                 None => {
                     inner.depth.streams.insert(name.to_string(), depth);
                 }
             }
+            changed.push((Arc::clone(name), depth));
         }
         inner.depth.disk_bytes = disk_bytes;
-        let depth = inner.depth.clone();
         drop(inner);
-        self.changed.notify_waiters();
-        depth
+        if !changed.is_empty() {
+            self.changed.notify_waiters();
+        }
+        changed
     }
 
-    /// Waits until records of a stream wait.
+    /// Waits until records of a stream wait, or nobody answers any more.
     pub(crate) async fn until_some(&self, stream: &str) {
-        self.until(|state| state.lock().depth.streams.get(stream).is_some_and(|found| found.records > 0)).await;
+        self.until(|state| state.is_closed() || state.depth_of(stream).records > 0).await;
     }
 
-    /// Waits until no records of a stream wait or are on their way.
+    /// Waits until no records of a stream wait or are on their way, or nobody answers any more.
     pub(crate) async fn until_none(&self, stream: &str) {
         self.until(|state| !state.holds(stream)).await;
     }
@@ -133,5 +171,13 @@ impl State {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Storing ===
+
+impl Drop for Storing {
+    fn drop(&mut self) {
+        self.state.ends(&self.stream, self.records);
     }
 }

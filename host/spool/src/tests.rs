@@ -1,8 +1,10 @@
 //! A spool in a folder: what is stored comes out again, in order, within the bound.
 
 mod bound;
+mod closing;
 mod draining;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -38,6 +40,10 @@ fn records(numbers: impl IntoIterator<Item = u64>) -> Vec<UserRecord> {
 /// The numbers in payloads.
 fn numbers<'a>(records: impl IntoIterator<Item = &'a UserRecord>) -> Vec<u64> {
     records.into_iter().map(|record| std::str::from_utf8(&record.data[..12]).unwrap().parse().unwrap()).collect()
+}
+
+fn unstored(error: StoreError) -> Vec<UserRecord> {
+    error.refused.into_iter().map(|refused| refused.record).collect()
 }
 
 fn spooled(front: &[Spooled]) -> Vec<u64> {
@@ -175,9 +181,9 @@ async fn a_stream_is_held_from_the_call_on_until_it_is_empty() {
     spool.remove(front.iter().map(|spooled| spooled.id)).await.unwrap();
     assert!(!spool.holds("s"));
     // Refused, it is not held.
-    let refused = spool.store("s", vec![sized(2, 13 << 20)]).await.unwrap_err();
-    assert!(matches!(refused.source, Error::TooLarge { .. }), "{refused}");
-    assert_eq!(refused.records, [sized(2, 13 << 20)]);
+    let error = spool.store("s", vec![sized(2, 13 << 20)]).await.unwrap_err();
+    assert!(matches!(*error.refused[0].reason, Error::TooLarge { .. }), "{error}");
+    assert_eq!(unstored(error), [sized(2, 13 << 20)]);
     assert!(!spool.holds("s"));
 }
 
@@ -288,8 +294,10 @@ async fn a_closed_spool_gives_everything_back() {
     let stored = spool.store("s", records([1]));
     spool.close().await.unwrap();
     stored.await.unwrap();
-    let refused = clone.store("s", records(2..=3)).await.unwrap_err();
-    assert_eq!((refused.records, matches!(refused.source, Error::Closed(_))), (records(2..=3), true));
+    let error = clone.store("s", records(2..=3)).await.unwrap_err();
+    assert!(matches!(*error.refused[1].reason, Error::Closed(_)), "{error}");
+    assert_eq!(unstored(error), records(2..=3));
+    assert!(clone.is_closed() && !clone.holds("s"));
     assert!(matches!(clone.front("s", 1, 1).await, Err(Error::Closed(_))));
     clone.close().await.unwrap();
     assert_eq!(spooled(&all(&opened(home.path()).await, "s").await), [1]);
@@ -306,9 +314,14 @@ async fn folders_of_others_and_of_later_versions_are_refused() {
     assert!(error.to_string().contains("keep a copy of"), "{error}");
     std::fs::remove_file(&file).unwrap();
     let other = rusqlite::Connection::open(&file).unwrap();
-    other.execute_batch("CREATE TABLE notes (text TEXT)").unwrap();
-    let error = refused().await;
-    assert!(matches!(error, Error::InUse { .. }) || matches!(error, Error::Foreign { .. }), "{error}");
+    // Of one page, it does not show before it is opened that it is nobody's of ours.
+    for sql in ["CREATE VIEW one AS SELECT 1", "CREATE TABLE notes (text TEXT)"] {
+        other.execute_batch(sql).unwrap();
+        let before = std::fs::read(&file).unwrap();
+        let error = refused().await;
+        assert!(matches!(error, Error::Foreign { .. }), "{error}");
+        assert_eq!(std::fs::read(&file).unwrap(), before, "it is as it was");
+    }
     other.close().unwrap();
     let error = refused().await;
     assert!(matches!(error, Error::Foreign { .. }), "{error}");
@@ -316,12 +329,58 @@ async fn folders_of_others_and_of_later_versions_are_refused() {
     opened(home.path()).await.close().await.unwrap();
     let later = rusqlite::Connection::open(&file).unwrap();
     later.pragma_update(None, "user_version", 2).unwrap();
+    later.pragma_update(None, "journal_mode", "DELETE").unwrap();
     later.close().unwrap();
+    let before = std::fs::read(&file).unwrap();
     let error = refused().await;
     assert!(error.to_string().contains("its format is 2"), "{error}");
+    assert_eq!(std::fs::read(&file).unwrap(), before, "it is as it was");
     let nowhere = Spool::open_existing(home.path().join("elsewhere")).await.unwrap_err();
     assert!(matches!(nowhere, Error::NotThere(_)), "{nowhere}");
     let options = Options { bytes: 5, ..Options::default() };
     let out_of_bounds = Spool::open(home.path(), options, Metrics::default()).await.unwrap_err();
     assert!(matches!(out_of_bounds, Error::Options(_)), "{out_of_bounds}");
+}
+
+#[tokio::test]
+async fn payloads_are_nobody_elses_business() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("spool");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let spool = opened(&folder).await;
+    spool.store("s", records(1..=9)).await.unwrap();
+    let names = || std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    assert_eq!(names().len(), 4, "{:?}", names());
+    for path in names() {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    assert_eq!(mode(&folder), 0o700);
+    spool.close().await.unwrap();
+    // What others could read is taken from them.
+    for path in names() {
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    let spool = opened(&folder).await;
+    for path in names() {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+    spool.close().await.unwrap();
+    // Where others can put files, there may be links among them.
+    let refused = async || Spool::open(&folder, Options::default(), Metrics::default()).await.unwrap_err().to_string();
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o770)).unwrap();
+    let error = refused().await;
+    assert!(error.contains("others may write to it") && error.contains("chmod go-w"), "{error}");
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let victim = home.path().join("victim");
+    for name in ["spool.lock", "spool.accepted", "spool.db", "spool.db-wal"] {
+        let (path, kept) = (folder.join(name), home.path().join("kept"));
+        std::fs::rename(&path, &kept).unwrap();
+        std::fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let error = refused().await;
+        assert!(error.contains(name) && error.contains("symbolic link"), "{error}");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        std::fs::rename(&kept, &path).unwrap();
+    }
+    assert_eq!(all(&opened(&folder).await, "s").await.len(), 9);
 }

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, mpsc};
 use std::time::SystemTime;
 
-use crate::database::{Database, Spooled, row};
+use crate::database::{Database, row};
 use crate::folder::{Accepted, Folder, Witness};
 use crate::group::{Estimate, Group, Part};
-use crate::job::Job;
+use crate::job::{Front, Job};
 use crate::layout::PAGE;
 use crate::state::State;
 use crate::{Error, Full, Id, Metrics, Options};
@@ -20,7 +20,6 @@ pub(crate) struct Writer {
     database: Database,
     accepted: Accepted,
     when_full: Full,
-    bytes: u64,
     clock: Clock,
     waiting: VecDeque<Job>,
     state: Arc<State>,
@@ -42,7 +41,7 @@ struct Told {
 // === impl Writer ===
 
 impl Writer {
-    /// Opens the database. Without options nothing is to be stored.
+    /// Opens the database; without options, with the bound that it had last.
     pub(crate) fn open(
         folder: Folder,
         options: Option<&Options>,
@@ -56,11 +55,9 @@ impl Writer {
             let file = accepted.path().display();
             tracing::warn!(%file, "the file does not say any more how far the spool must reach; it is written anew");
         }
-        let bytes = options.map(|options| options.bytes);
-        let database = Database::open(&folder, bytes, witness)?;
+        let database = Database::open(&folder, options.map(|options| options.bytes), witness)?;
         let writer = Self {
             when_full: options.map(|options| options.when_full).unwrap_or_default(),
-            bytes: bytes.unwrap_or(u64::MAX),
             folder,
             database,
             accepted,
@@ -72,10 +69,11 @@ impl Writer {
             told: Told::default(),
             is_lighter: false,
         };
-        writer.write_accepted();
-        if let Some(bytes) = bytes {
-            writer.metrics.may_take(bytes);
+        if witness == Witness::Unreadable {
+            writer.accepted.clear();
         }
+        writer.write_accepted();
+        writer.metrics.may_take(writer.database.bytes());
         writer.publish();
         Ok(writer)
     }
@@ -114,14 +112,15 @@ impl Writer {
     }
 
     fn close(self) -> Result<(), Error> {
-        let Self { folder, database, .. } = self;
+        let Self { folder, database, state, .. } = self;
+        state.closes();
         let closed = database.close();
         drop(folder);
         closed
     }
 
     fn store(&mut self) {
-        let (path, bytes) = (self.folder.path().to_owned(), self.bytes);
+        let (path, bytes) = (self.folder.path().to_owned(), self.database.bytes());
         let too_large = |record_bytes| Error::TooLarge { folder: path.clone(), record_bytes, bytes };
         let mut group = Group::take(&mut self.waiting, self.database.layout(), too_large);
         let stored = self.make_room(&group).and_then(|()| self.insert(&mut group));
@@ -130,56 +129,67 @@ impl Writer {
             self.told_works();
         }
         self.publish();
+        let failure = stored.err().map(Arc::new);
         for part in group.parts.into_iter().rev() {
-            self.answer(part, stored.clone());
+            self.answer(part, failure.clone());
         }
     }
 
     /// Says what came of a call, or lets the rest of it wait on.
-    fn answer(&mut self, part: Part, stored: Result<(), Error>) {
-        let Part { mut store, upto, refusal } = part;
-        let result = match stored {
-            Ok(()) => {
-                if upto > store.next {
-                    self.metrics.stored(&store.stream, (upto - store.next) as u64);
-                }
-                store.next = upto;
-                match refusal {
-                    Some(error) => Err(error),
-                    None if upto < store.records.len() => {
-                        self.waiting.push_front(Job::Store(store));
-                        return;
-                    }
-                    None => Ok(()),
-                }
+    fn answer(&mut self, part: Part, failure: Option<Arc<Error>>) {
+        if failure.is_none() {
+            let stored = part.records().count() as u64;
+            if stored > 0 {
+                self.metrics.stored(&part.store.stream, stored);
             }
-            Err(error) => Err(error),
-        };
-        if let Err(error) = &result {
+        }
+        let Part { mut store, upto, too_large, refusal } = part;
+        if failure.is_none() {
+            store.next = upto;
+            store.refused.extend(too_large);
+        }
+        match failure.or(refusal) {
+            Some(error) => {
+                let rest = store.next..store.records.len();
+                store.refused.extend(rest.map(|index| (index, Arc::clone(&error))));
+            }
+            None if store.next < store.records.len() => {
+                self.waiting.push_front(Job::Store(store));
+                return;
+            }
+            None => {}
+        }
+        if let Some((_, error)) = store.refused.last() {
             self.metrics.failed(error.kind());
             self.told_failure(error);
         }
-        self.state.ends(&store.stream, store.records.len() as u64);
+        // What is stored shows in the depth by now.
+        drop(store.storing);
         // The caller may be gone.
-        let _unheard = store.done.send(result.map_err(|error| (store.next, error)));
+        let _unheard = store.done.send(store.refused);
     }
 
     /// Drops the oldest records where that is wanted.
     fn make_room(&mut self, group: &Group) -> Result<(), Error> {
-        if self.when_full == Full::Refuse || group.parts.is_empty() {
+        if self.when_full == Full::Refuse || group.parts.iter().all(|part| part.records().next().is_none()) {
             return Ok(());
         }
+        let mut is_reserved = false;
         loop {
             let lacking = self.lacking(group.need.pages())?;
             if lacking == 0 {
                 return Ok(());
+            }
+            // Nothing is dropped for records that the disk then does not take.
+            if !std::mem::replace(&mut is_reserved, true) {
+                self.database.reserve(group.need.pages())?;
             }
             let dropped = self.database.drop_oldest(lacking * PAGE)?;
             if dropped.is_empty() {
                 return Ok(());
             }
             if !std::mem::replace(&mut self.told.full, true) {
-                let (folder, bytes) = (self.folder.path().display(), self.bytes);
+                let (folder, bytes) = (self.folder.path().display(), self.database.bytes());
                 tracing::warn!(%folder, bytes, "the spool is full: its oldest records are dropped");
             }
             for (stream, records) in dropped {
@@ -197,26 +207,31 @@ impl Writer {
     fn insert(&mut self, group: &mut Group) -> Result<(), Error> {
         let now = row::milliseconds((self.clock)());
         let room = self.database.layout().room();
-        let full = Error::Full { folder: self.folder.path().to_owned(), bytes: self.bytes };
+        let full = Error::Full { folder: self.folder.path().to_owned(), bytes: self.database.bytes() };
+        let full = Arc::new(full);
         let Group { parts, need } = group;
-        if parts.iter().all(|part| part.upto == part.store.next) {
+        if parts.iter().all(|part| part.records().next().is_none()) {
             return Ok(());
         }
         let change = self.database.change("storing records", need.pages(), |database| {
             let (mut used, mut estimate) = (database.pages_in_use()?, Estimate::default());
-            for Part { store, upto, refusal } in parts {
-                for (index, record) in store.records.iter().enumerate().take(*upto).skip(store.next) {
+            for part in parts {
+                let (stream, mut full_at) = (&part.store.stream, None);
+                for (index, record) in part.records() {
                     let bytes = row::size(record);
-                    if used + estimate.with(&store.stream, bytes).pages() > room {
+                    if used + estimate.with(stream, bytes).pages() > room {
                         // From what it takes really.
                         (used, estimate) = (database.pages_in_use()?, Estimate::default());
-                        if used + estimate.with(&store.stream, bytes).pages() > room {
-                            (*upto, *refusal) = (index, Some(full.clone()));
+                        if used + estimate.with(stream, bytes).pages() > room {
+                            full_at = Some(index);
                             break;
                         }
                     }
-                    estimate.add(&store.stream, bytes);
-                    database.insert(&store.stream, record, now)?;
+                    estimate.add(stream, bytes);
+                    database.insert(stream, record, now)?;
+                }
+                if let Some(index) = full_at {
+                    part.ends_at(index, Arc::clone(&full));
                 }
             }
             Ok(())
@@ -235,11 +250,13 @@ impl Writer {
                 self.reply(done, removed);
             }
             Job::SetAside { id, reason, done } => {
-                let was_there = self.database.set_aside(id, &reason);
+                let was_there = self.lightly(1, |database, _| database.set_aside(id, &reason));
+                self.is_lighter = true;
                 self.reply(done, was_there);
             }
             Job::TakeBack { stream, after, done } => {
-                let taken = self.database.take_back(stream.as_deref(), after);
+                let most = self.database.layout().removed_at_once();
+                let taken = self.lightly(most, |database, most| database.take_back(stream.as_deref(), after, most));
                 self.reply(done, taken);
             }
             Job::Aside { after, limit, done } => {
@@ -251,7 +268,9 @@ impl Writer {
                 self.reply(done, counts);
             }
             Job::Discard { selection, done } => {
-                let discarded = self.database.discard(&selection).map(|discarded| {
+                let most = self.database.layout().removed_at_once();
+                let discarded = self.lightly(most, |database, most| database.discard(&selection, most));
+                let discarded = discarded.map(|discarded| {
                     let told = |(stream, records): (Arc<str>, u64)| {
                         self.metrics.dropped(&stream, records);
                         (stream.to_string(), records)
@@ -278,28 +297,50 @@ impl Writer {
         let _unheard = done.send(result);
     }
 
-    fn front(&mut self, stream: &str, records: usize, bytes: u64) -> Result<Vec<Spooled>, Error> {
+    fn front(&mut self, stream: &str, records: usize, bytes: u64) -> Result<Front, Error> {
         if !self.unremoved.is_empty() {
             self.remove(Vec::new())?;
         }
+        let mut set_aside = 0;
         loop {
             let (front, damaged) = self.database.front(stream, records, bytes)?;
-            if damaged.is_empty() {
-                return Ok(front);
-            }
+            let is_last = damaged.is_empty() || !front.is_empty();
             for id in damaged {
                 let file = self.folder.database();
                 let reason = "its row in the database is not what was written";
-                self.database.set_aside(id, reason)?;
+                self.lightly(1, |database, _| database.set_aside(id, reason))?;
+                set_aside += 1;
                 self.metrics.failed("damaged");
                 tracing::error!(
                     file = %file.display(), stream, record = id.number,
                     "a record in the spool is damaged and cannot be sent; it is set aside. Check the disk"
                 );
             }
-            if !front.is_empty() {
-                return Ok(front);
+            if is_last {
+                return Ok(Front { records: front, damaged: set_aside });
             }
+        }
+    }
+
+    /// Works on so many rows at once, or on as many as a full disk lets the log take: that has some room of its own, which
+    /// is used over and over.
+    fn lightly<T>(&mut self, most: usize, work: impl Fn(&mut Database, usize) -> Result<T, Error>) -> Result<T, Error> {
+        let (mut count, mut is_log_empty) = (most, false);
+        loop {
+            let error = match work(&mut self.database, count) {
+                Err(error) if error.is_of_disk() => error,
+                done => return done,
+            };
+            if is_log_empty && count <= 1 {
+                return Err(error);
+            }
+            if is_log_empty {
+                count /= 2;
+            }
+            if self.database.copy_log().is_err() {
+                return Err(error);
+            }
+            is_log_empty = true;
         }
     }
 
@@ -311,12 +352,14 @@ impl Writer {
         while !self.unremoved.is_empty() {
             let count = self.database.layout().removed_of(self.unremoved.iter().map(|id| id.bytes));
             let chunk: Vec<Id> = self.unremoved.iter().take(count).copied().collect();
-            for (stream, records) in self.database.remove(&chunk)? {
+            let (by_stream, count) =
+                self.lightly(count, |database, count| Ok((database.remove(&chunk[..count])?, count)))?;
+            for (stream, records) in by_stream {
                 self.metrics.sent(&stream, records);
                 removed += records;
             }
-            for id in chunk {
-                self.unremoved.remove(&id);
+            for id in &chunk[..count] {
+                self.unremoved.remove(id);
             }
         }
         Ok(removed)
@@ -345,8 +388,11 @@ impl Writer {
     }
 
     fn publish(&self) {
-        let depth = self.state.set(self.database.streams(), self.folder.bytes());
-        self.metrics.show(&depth.streams, depth.disk_bytes);
+        let disk_bytes = self.folder.bytes();
+        for (stream, depth) in self.state.set(self.database.streams(), disk_bytes) {
+            self.metrics.show(&stream, &depth);
+        }
+        self.metrics.takes(disk_bytes);
     }
 
     fn write_accepted(&self) {

@@ -66,7 +66,7 @@ impl Error {
     }
 
     /// Whether the service refuses what is in the request, and not the stream or who asks.
-    pub(crate) fn is_about_records(&self) -> bool {
+    pub fn is_about_records(&self) -> bool {
         let codes = ["ValidationException", "InvalidArgumentException", "SerializationException"];
         matches!(self, Self::Rejected { code, operation, .. } if *operation == "PutRecords" && codes.contains(&code.as_str()))
     }

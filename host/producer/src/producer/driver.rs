@@ -275,14 +275,12 @@ impl Driver {
                 let _ = ticket.send(Ok(Acknowledged::Spooled { message_id: MessageId(id), attempts, latency }));
             }
         }
-        if let Some((lost, reason)) = lost {
-            self.release(&lost);
-            for item in &lost {
-                self.shared.metrics.retried(item.attempts.saturating_sub(1));
-                self.flushes.resolved(item.id);
-            }
-            self.give_up(lost.into_iter().map(|item| (item, reason.clone())).collect(), now);
+        self.release(lost.iter().map(|(item, _)| item));
+        for (item, _) in &lost {
+            self.shared.metrics.retried(item.attempts.saturating_sub(1));
+            self.flushes.resolved(item.id);
         }
+        self.give_up(lost, now);
         self.flushes.tell();
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesOrdered, StreamExt};
-use shardmill_spool::{Sender, StoreError};
+use shardmill_spool::{Refused, Sender, StoreError};
 use tokio::time::Instant;
 
 use super::pending::Ticket;
@@ -51,8 +51,8 @@ enum Mode {
 pub(super) struct Spooled {
     /// These are durable.
     pub(super) kept: Vec<Item<Ticket>>,
-    /// These are not, for this reason.
-    pub(super) lost: Option<(Vec<Item<Ticket>>, Reason)>,
+    /// These are not, for these reasons.
+    pub(super) lost: Vec<(Item<Ticket>, Reason)>,
     /// These are not either, because the spool is gone, and have to be sent.
     pub(super) back: Vec<Item<Ticket>>,
 }
@@ -166,20 +166,28 @@ impl Spooling {
     /// What the next call of the spool brought; never, if there is none.
     pub(super) async fn stored(&mut self) -> Spooled {
         let Some(result) = self.stores.next().await else { return std::future::pending().await };
-        let mut kept = self.storing.pop_front().unwrap_or_default();
-        let Err(StoreError { records, source }) = result else {
-            self.stored += kept.len() as u64;
-            return Spooled { kept, lost: None, back: Vec::new() };
-        };
-        let lost = kept.split_off(kept.len() - records.len().min(kept.len()));
-        self.stored += kept.len() as u64;
-        if matches!(source, shardmill_spool::Error::Closed(_)) {
-            tracing::error!(stream = self.sender.stream(), %source, "records are sent without the spool from now on");
-            self.mode = Mode::Without;
-            let back = lost.into_iter().chain(std::mem::take(&mut self.held)).collect();
-            return Spooled { kept, lost: None, back };
+        let (mut kept, mut lost, mut back) = (Vec::new(), Vec::new(), Vec::new());
+        let refused = result.err().map(|StoreError { refused }| refused).unwrap_or_default();
+        let mut refused = refused.into_iter().peekable();
+        for (index, item) in self.storing.pop_front().unwrap_or_default().into_iter().enumerate() {
+            match refused.next_if(|refused| refused.index == index) {
+                None => kept.push(item),
+                Some(Refused { reason, .. }) if matches!(*reason, shardmill_spool::Error::Closed(_)) => {
+                    if self.mode != Mode::Without {
+                        let stream = self.sender.stream();
+                        tracing::error!(stream, %reason, "records are sent without the spool from now on");
+                        self.mode = Mode::Without;
+                    }
+                    back.push(item);
+                }
+                Some(Refused { reason, .. }) => lost.push((item, Reason::NotSpooled(reason.to_string().into()))),
+            }
         }
-        Spooled { kept, lost: Some((lost, Reason::NotSpooled(source.to_string().into()))), back: Vec::new() }
+        if self.mode == Mode::Without {
+            back.append(&mut self.held);
+        }
+        self.stored += kept.len() as u64;
+        Spooled { kept, lost, back }
     }
 
     /// Sends records to the stream again if the spool has nothing of it any more.
@@ -194,8 +202,7 @@ impl Spooling {
 
     /// Records of the stream that wait in the spool.
     pub(super) fn depth(&self) -> u64 {
-        let depth = self.sender.spool().depth();
-        depth.streams.get(self.sender.stream()).map_or(0, |depth| depth.records)
+        self.sender.spool().depth_of(self.sender.stream()).records
     }
 
     /// Everything that is not known to be durable.

@@ -46,7 +46,7 @@ impl Database {
                     let (more, size) = statement.query_row([before(selection)], |row| {
                         Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
                     })?;
-                    (records, bytes) = (records + more, bytes + size);
+                    (records, bytes) = (records + more, u64::saturating_add(bytes, size));
                 }
                 Ok((records, bytes))
             };
@@ -58,15 +58,15 @@ impl Database {
         Ok(counts)
     }
 
-    /// Removes the first of the records that are selected, not more than the layout allows at once; how many of each stream.
-    pub(crate) fn discard(&mut self, selection: &Selection) -> Result<BTreeMap<Arc<str>, u64>, Error> {
+    /// Removes the first of the records that are selected, not more than so many and than the layout allows at once; how
+    /// many of each stream.
+    pub(crate) fn discard(&mut self, selection: &Selection, most: usize) -> Result<BTreeMap<Arc<str>, u64>, Error> {
         let doing = "dropping records";
-        let selected = self.selected_rows(selection).map_err(|error| self.failed(doing, &error))?;
+        let selected = self.selected_rows(selection, most).map_err(|error| self.failed(doing, &error))?;
         self.drop_rows(doing, selected)
     }
 
-    fn selected_rows(&self, selection: &Selection) -> rusqlite::Result<Vec<Row>> {
-        let limit = self.layout.removed_at_once();
+    fn selected_rows(&self, selection: &Selection, limit: usize) -> rusqlite::Result<Vec<Row>> {
         let mut selected = Vec::new();
         for (_, stream) in self.selected_streams(selection) {
             for (index, table) in tables(stream.number, selection).iter().rev().enumerate() {
@@ -141,7 +141,7 @@ impl Database {
         rows.truncate(limit);
         let mut freed = 0;
         let enough = rows.iter().position(|row| {
-            freed += layout::freed_by(row.gone.bytes);
+            freed = u64::saturating_add(freed, layout::freed_by(row.gone.bytes));
             freed >= bytes
         });
         rows.truncate(enough.map_or(rows.len(), |last| last + 1));

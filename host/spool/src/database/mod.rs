@@ -1,19 +1,23 @@
 //! The database in the spool's file: changes as a whole and durable, within the bound, and damage found.
 
 mod dropping;
+mod identity;
 mod records;
+mod reserve;
 pub(crate) mod row;
 mod schema;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
-use crate::Error;
-use crate::folder::{Folder, Witness};
-use crate::layout::{Layout, PAGE};
+use crate::folder::{Folder, Log, Witness};
+use crate::layout::{self, Layout, PAGE};
+use crate::{Error, Options};
 pub use dropping::Selection;
 pub use records::{Aside, Spooled};
 
@@ -40,7 +44,17 @@ pub(crate) type Streams = BTreeMap<Arc<str>, Stream>;
 pub(crate) struct Database {
     connection: Connection,
     file: PathBuf,
+    /// The same file, to give it room. Closed after the database: a file that is closed loses the locks of its process.
+    end: File,
+    /// How many pages it has room for.
+    covered: u64,
+    log: Log,
+    is_log_reserved: bool,
+    /// What the spool may take, and how that is divided.
+    bytes: u64,
     layout: Layout,
+    /// Whether the file was to shrink and could not, and nothing was stored since.
+    is_stuck: bool,
     /// How much of the log is used, from above, in frames.
     log_used: u64,
     streams: Streams,
@@ -50,36 +64,101 @@ pub(crate) struct Database {
 // === impl Database ===
 
 impl Database {
-    /// Opens the database of a folder, or makes it, and checks all of it. `None` for a spool that nothing is to be stored in:
-    /// without a bound.
+    /// Opens the database of a folder, or makes it, and checks all of it. Without a bound, it keeps the one that it has.
     pub(crate) fn open(folder: &Folder, bytes: Option<u64>, witness: Witness) -> Result<Self, Error> {
-        folder.make_database()?;
+        let (end, log) = (folder.open_database()?, folder.log()?);
+        identity::check(folder, &end, witness)?;
         let file = folder.database();
-        let layout = Layout::of(bytes.unwrap_or(1 << 50));
         let opening = |error: rusqlite::Error| Error::of_database(&file, "opening the database", &error);
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let flags =
+            OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
         let connection = Connection::open_with_flags(&file, flags).map_err(opening)?;
         connection.set_prepared_statement_cache_capacity(256);
-        configure(&connection, layout).map_err(opening)?;
+        claim(&connection).map_err(opening)?;
         let tables: i64 =
             connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(opening)?;
         let identity = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let (application, version) =
             (identity("application_id").map_err(opening)?, identity("user_version").map_err(opening)?);
-        if tables == 0 && (application, version) == (0, 0) {
-            schema::make(&connection).map_err(opening)?;
-        } else if application != schema::APPLICATION {
-            return Err(Error::Foreign { file, reason: "it is not marked as one".to_owned() });
-        } else if version != schema::VERSION {
-            return Err(Error::Foreign { file, reason: format!("its format is {version}") });
+        let is_new = tables == 0 && (application, version) == (0, 0);
+        if !is_new && application != schema::APPLICATION {
+            return Err(Error::Foreign { file, reason: schema::NOT_MARKED.to_owned() });
+        } else if !is_new && version != schema::VERSION {
+            return Err(Error::Foreign { file, reason: schema::other_version(version) });
         }
-        let mut database =
-            Self { connection, file: file.clone(), layout, log_used: 0, streams: Streams::new(), next_id: 1 };
+        configure(&connection).map_err(opening)?;
+        let wanted = bytes.unwrap_or_else(|| Options::default().bytes);
+        if is_new {
+            schema::make(&connection, wanted).map_err(opening)?;
+        }
+        let mut database = Self {
+            connection,
+            file: file.clone(),
+            end,
+            covered: 0,
+            log,
+            is_log_reserved: false,
+            bytes: wanted,
+            layout: Layout::of(wanted),
+            is_stuck: false,
+            log_used: 0,
+            streams: Streams::new(),
+            next_id: 1,
+        };
         database.check()?;
         database.check_witness(folder, witness)?;
-        database.empty_log()?;
+        let before = database.read_bound()?;
+        database.bounds(bytes.unwrap_or(before))?;
+        database.settle_log(is_new)?;
+        if before != database.bytes
+            && let Err(error) = database.write_bound()
+        {
+            // For this time it holds all the same.
+            tracing::warn!(file = %file.display(), %error, "what the spool may take cannot be noted");
+        }
         folder.sync()?;
         Ok(database)
+    }
+
+    /// What the spool may take, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn bounds(&mut self, bytes: u64) -> Result<(), Error> {
+        (self.bytes, self.layout) = (bytes, Layout::of(bytes));
+        let pages = self.layout.database_pages.min(u64::from(u32::MAX - 1)).cast_signed();
+        let limited = self.connection.pragma_update(None, "max_page_count", pages);
+        limited.map_err(|error| self.failed("limiting the database", &error))
+    }
+
+    fn read_bound(&self) -> Result<u64, Error> {
+        let read = || -> rusqlite::Result<Vec<(i64, i64)>> {
+            let mut statement = self.connection.prepare("SELECT bytes, checksum FROM bound")?;
+            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            rows.collect()
+        };
+        let rows = read().map_err(|error| self.failed("checking the database", &error))?;
+        let bound = rows.first().filter(|_| rows.len() == 1).and_then(|(bytes, checksum)| {
+            let options = Options { bytes: bytes.cast_unsigned(), ..Options::default() };
+            let is_good = schema::bound_checksum(options.bytes) == *checksum && options.check().is_ok();
+            is_good.then_some(options.bytes)
+        });
+        bound.ok_or_else(|| Error::damaged(&self.file, "what it says of its bound is not what was written"))
+    }
+
+    fn write_bound(&mut self) -> Result<(), Error> {
+        let doing = "noting the bound";
+        let (bytes, checksum) = (self.bytes.cast_signed(), schema::bound_checksum(self.bytes));
+        self.change(doing, layout::Need::default().pages(), |database| {
+            let written = database.connection.execute("UPDATE bound SET bytes = ?1, checksum = ?2", [bytes, checksum]);
+            written.map(drop).map_err(|error| database.failed(doing, &error))
+        })
+    }
+
+    /// Whether there is nothing in it, not even set aside.
+    fn is_empty(&self) -> bool {
+        self.streams.values().all(|stream| stream.records + stream.aside == 0)
     }
 
     pub(crate) fn streams(&self) -> &Streams {
@@ -97,9 +176,11 @@ impl Database {
 
     /// How many pages records take, as it is now.
     pub(crate) fn pages_in_use(&self) -> Result<u64, Error> {
-        let pages = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-        let used = pages("page_count").and_then(|all| Ok(all - pages("freelist_count")?));
-        used.map(i64::cast_unsigned).map_err(|error| self.failed("looking for free pages", &error))
+        Ok(self.pages()?.saturating_sub(self.value("freelist_count")?.cast_unsigned()))
+    }
+
+    fn pages(&self) -> Result<u64, Error> {
+        self.value("page_count").map(i64::cast_unsigned)
     }
 
     /// Carries out a change, which can take so many frames of the log: all of it and durable, or nothing. `doing` says what
@@ -118,6 +199,11 @@ impl Database {
         self.log_used += frames;
         let result = work(self).and_then(|value| {
             self.write_streams(&before.0, doing)?;
+            self.cover(self.pages()?)?;
+            if self.next_id > before.1 {
+                self.reserve_log()?;
+                self.is_stuck = false;
+            }
             self.run(doing, "COMMIT")?;
             Ok(value)
         });
@@ -131,49 +217,94 @@ impl Database {
         result
     }
 
-    /// Gives the disk back what an empty spool does not need.
+    /// Gives the disk back what a spool does not need that is empty, or has little left.
     pub(crate) fn shrink(&mut self) -> Result<(), Error> {
         /// Up to this, files are not worth the work.
         const WORTH: u64 = 1 << 20;
+        /// Of the pages, one in so many.
+        const LITTLE: u64 = 10;
 
-        let pages: i64 = self.value("page_count")?;
-        if self.streams.values().any(|stream| stream.records + stream.aside > 0) {
-            return Ok(());
-        }
-        if pages.cast_unsigned() * PAGE > WORTH {
-            self.empty_log()?;
+        let (pages, used, is_empty) = (self.pages()?, self.pages_in_use()?, self.is_empty());
+        // All that is left goes through the log.
+        let has_little = used * LITTLE <= pages && used + layout::Need::default().pages() <= self.layout.log_frames;
+        if pages * PAGE > WORTH && (is_empty || has_little) {
+            // Not at each record that is removed.
+            if self.is_stuck {
+                return Ok(());
+            }
+            self.is_stuck = true;
+            self.copy_log()?;
             self.run("shrinking the file", "VACUUM")?;
-        } else if self.log_used * PAGE <= WORTH {
-            return Ok(());
+            self.empty_log()?;
+            self.is_stuck = false;
+        } else if is_empty && self.log_used * PAGE > WORTH {
+            self.empty_log()?;
         }
-        self.empty_log()
+        Ok(())
     }
 
     /// Closes the file, which takes in what is in the log.
-    pub(crate) fn close(self) -> Result<(), Error> {
-        let Self { connection, file, .. } = self;
-        connection.close().map_err(|(_, error)| Error::of_database(&file, "closing the database", &error))
+    pub(crate) fn close(mut self) -> Result<(), Error> {
+        let copied = self.copy_log();
+        let reserved = if self.is_empty() { 0 } else { self.layout.reserved_log_bytes() };
+        let Self { connection, file, end, log, .. } = self;
+        let closed = connection.close().map_err(|(_, error)| Error::of_database(&file, "closing the database", &error));
+        drop(end);
+        closed?;
+        if copied? {
+            log.clear(reserved)?;
+        }
+        Ok(())
     }
 
-    /// Brings what is in the log to the database. The log keeps its room on the disk, so that records can be removed
-    /// also when the disk is full.
-    fn copy_log(&mut self) -> Result<(), Error> {
+    /// Brings what a process left in the log to the database. On a disk that is full, that may have to wait.
+    fn settle_log(&mut self, is_new: bool) -> Result<(), Error> {
+        let length = self.log.length();
+        let settled = if is_new || length > self.layout.log_bytes() || self.is_empty() {
+            self.empty_log()
+        } else {
+            self.copy_log().map(drop)
+        };
+        self.look_at_end();
+        match settled {
+            Err(error) if error.is_of_disk() => {
+                self.log_used = layout::frames_in(length);
+                // They cannot be had now, and were taken for granted before.
+                self.covered = self.covered.max(self.pages()?);
+                tracing::warn!(file = %self.file.display(), %error, "what is in the log stays there for now");
+            }
+            settled => settled?,
+        }
+        if !self.is_empty()
+            && let Err(error) = self.reserve_log()
+        {
+            tracing::warn!(file = %self.file.display(), %error, "there may be no room to remove records when they are sent");
+        }
+        Ok(())
+    }
+
+    /// Brings what is in the log to the database; whether that is all. The log keeps its room on the disk, so that
+    /// records can be removed also when the disk is full.
+    pub(crate) fn copy_log(&mut self) -> Result<bool, Error> {
         let (log, copied): (i64, i64) = self
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))
             .map_err(|error| self.failed("copying the log", &error))?;
+        self.look_at_end();
         if log == copied {
             self.log_used = 0;
         }
-        Ok(())
+        Ok(log == copied)
     }
 
-    /// The same, and the log gives its room back.
+    /// The same, and the log gives its room back, but for what removing takes.
     fn empty_log(&mut self) -> Result<(), Error> {
         let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(()));
         emptied.map_err(|error| self.failed("emptying the log", &error))?;
+        self.look_at_end();
         self.log_used = 0;
-        Ok(())
+        self.is_log_reserved = false;
+        if self.is_empty() { Ok(()) } else { self.reserve_log() }
     }
 
     /// Whether the file holds what was written to it, as far as that shows without reading all payloads; these are looked
@@ -214,6 +345,12 @@ impl Database {
             streams.insert(name.into(), Stream { number, last_id, records, bytes, aside: 0, oldest });
         }
         self.streams = streams;
+        let unknown = "SELECT EXISTS (SELECT 1 FROM aside WHERE stream NOT IN (SELECT number FROM streams))";
+        let unknown: bool =
+            self.connection.query_row(unknown, [], |row| row.get(0)).map_err(|error| self.failed(doing, &error))?;
+        if unknown {
+            return Err(damaged("a record that is set aside is of no stream that was written".to_owned()));
+        }
         self.count_aside().map_err(|error| self.failed(doing, &error))
     }
 
@@ -228,7 +365,7 @@ impl Database {
             file: self.file.clone(),
             reason: format!(
                 "it ends with record {last}, and record {accepted} was accepted: the file or its log {} is damaged, or is an older one",
-                folder.log().display()
+                self.log.path().display()
             ),
             advice: format!(
                 "keep a copy of {}; to go on with the records that are left, remove {}",
@@ -328,18 +465,23 @@ struct Found {
     oldest: Option<u64>,
 }
 
-fn configure(connection: &Connection, layout: Layout) -> rusqlite::Result<()> {
+/// For a file that may be somebody else's: nothing of it is changed, also when it is closed.
+fn claim(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(std::time::Duration::ZERO)?;
-    let settings: [(&str, &dyn rusqlite::ToSql); 10] = [
-        // Nobody else has the file; the log then needs no memory that is shared through another file.
-        ("locking_mode", &"EXCLUSIVE"),
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Nobody else has the file; the log then needs no memory that is shared through another file.
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.pragma_update(None, "trusted_schema", false)
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    let settings: [(&str, &dyn rusqlite::ToSql); 8] = [
         ("page_size", &PAGE.cast_signed()),
         ("journal_mode", &"WAL"),
         // Every commit is synced.
         ("synchronous", &"FULL"),
         ("fullfsync", &true),
         ("wal_autocheckpoint", &0),
-        ("max_page_count", &layout.database_pages.min(u64::from(u32::MAX - 1)).cast_signed()),
         ("temp_store", &"MEMORY"),
         ("cache_size", &-8192),
         ("cell_size_check", &true),
@@ -347,7 +489,6 @@ fn configure(connection: &Connection, layout: Layout) -> rusqlite::Result<()> {
     for (name, value) in settings {
         connection.pragma_update(None, name, value)?;
     }
-    connection.pragma_update(None, "trusted_schema", false)?;
     let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
     let synchronous: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
     // The file system knows no logs, or the library was built without syncs.

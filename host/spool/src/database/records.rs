@@ -1,6 +1,6 @@
 //! What is done with records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -10,6 +10,7 @@ use shardmill_record::UserRecord;
 
 use super::dropping::Gone;
 use super::{Database, Stream, row, schema};
+use crate::job::TakenBack;
 use crate::layout::{Need, frames_to_remove};
 use crate::{Error, Id};
 
@@ -213,49 +214,66 @@ impl Database {
         })
     }
 
-    /// Lets the first record that is set aside wait in its old place again; whether there was one. `after` is the number
-    /// behind which it is looked for.
-    pub(crate) fn take_back(&mut self, stream: Option<&str>, after: u64) -> Result<Option<u64>, Error> {
-        let doing = "taking a record back";
+    /// Lets the first records that are set aside wait in their old places again, not more than so many and than the layout
+    /// allows at once; `None` if there is none. `after` is the number behind which they are looked for.
+    pub(crate) fn take_back(
+        &mut self,
+        stream: Option<&str>,
+        after: u64,
+        most: usize,
+    ) -> Result<Option<TakenBack>, Error> {
+        let doing = "taking records back";
         let number = match stream.map(|name| self.streams.get(name)) {
             Some(None) => return Ok(None),
             Some(Some(stream)) => Some(stream.number),
             None => None,
         };
+        let (rows, frames) = self.first_aside(number, after, most).map_err(|error| self.failed(doing, &error))?;
+        let Some(last) = rows.last().map(|row| row.id) else { return Ok(None) };
+        self.change(doing, frames, |database| {
+            for AsideRow { id, bytes, stream: number, values } in &rows {
+                let move_ = || {
+                    // First, so that it finds room in a spool that is full.
+                    database.connection.prepare_cached("DELETE FROM aside WHERE id = ?1")?.execute([id])?;
+                    let sql =
+                        format!("INSERT INTO records_{number} ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", row::COLUMNS);
+                    database.connection.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(values))
+                };
+                move_().map_err(|error| database.failed(doing, &error))?;
+                if let Some(stream) = database.streams.values_mut().find(|stream| stream.number == *number) {
+                    stream.aside = stream.aside.saturating_sub(1);
+                    stream.records += 1;
+                    stream.bytes = stream.bytes.saturating_add(bytes.cast_unsigned());
+                }
+            }
+            let numbers: BTreeSet<i64> = rows.iter().map(|row| row.stream).collect();
+            for number in numbers {
+                database.account(number, &[])?;
+            }
+            Ok(Some(TakenBack { records: rows.len() as u64, last: last.cast_unsigned() }))
+        })
+    }
+
+    /// Rows of records that are set aside, and what moving them takes of the log.
+    fn first_aside(&self, number: Option<i64>, after: u64, most: usize) -> rusqlite::Result<(Vec<AsideRow>, u64)> {
         let sql = format!(
-            "SELECT {}, stream, reason FROM aside WHERE id > ?1 AND (?2 IS NULL OR stream = ?2) ORDER BY id LIMIT 1",
+            "SELECT {}, stream, reason FROM aside WHERE id > ?1 AND (?2 IS NULL OR stream = ?2) ORDER BY id LIMIT ?3",
             row::COLUMNS
         );
-        let read = || -> rusqlite::Result<Option<([Value; 7], i64, String)>> {
-            let mut statement = self.connection.prepare_cached(&sql)?;
-            let mut rows = statement.query(params![after.cast_signed(), number])?;
-            let Some(row) = rows.next()? else { return Ok(None) };
-            Ok(Some((whole(row)?, row.get(7)?, row.get(8)?)))
-        };
-        let Some((values, number, reason)) = read().map_err(|error| self.failed(doing, &error))? else {
-            return Ok(None);
-        };
-        let (Value::Integer(id), Value::Integer(bytes)) = (&values[0], &values[2]) else {
-            return Err(Error::damaged(&self.file, "a record that is set aside has no number"));
-        };
-        let (id, bytes) = (*id, bytes.cast_unsigned());
-        let frames = frames_of(&values, &reason);
-        self.change(doing, frames, |database| {
-            let move_ = || {
-                database.connection.prepare_cached("DELETE FROM aside WHERE id = ?1")?.execute([id])?;
-                let sql =
-                    format!("INSERT INTO records_{number} ({}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)", row::COLUMNS);
-                database.connection.prepare_cached(&sql)?.execute(rusqlite::params_from_iter(&values))
-            };
-            move_().map_err(|error| database.failed(doing, &error))?;
-            database.account(number, &[])?;
-            if let Some(stream) = database.streams.values_mut().find(|stream| stream.number == number) {
-                stream.aside = stream.aside.saturating_sub(1);
-                stream.records += 1;
-                stream.bytes += bytes;
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let mut found = statement.query(params![after.cast_signed(), number, most])?;
+        let (mut rows, mut frames) = (Vec::new(), 0);
+        while let Some(row) = found.next()? {
+            let (values, reason) = (whole(row)?, row.get::<_, String>(8)?);
+            let with = frames + frames_of(&values, &reason);
+            if with > self.layout.log_frames && !rows.is_empty() {
+                break;
             }
-            Ok(Some(id.cast_unsigned()))
-        })
+            frames = with;
+            rows.push(AsideRow { id: row.get(0)?, bytes: row.get(2)?, stream: row.get(7)?, values });
+        }
+        Ok((rows, frames))
     }
 
     /// Records that are set aside, the first so many behind this number.
@@ -280,6 +298,14 @@ impl Database {
         };
         read().map_err(|error| self.failed("reading records", &error))
     }
+}
+
+/// A record that is set aside, as it is.
+struct AsideRow {
+    id: i64,
+    bytes: i64,
+    stream: i64,
+    values: [Value; 7],
 }
 
 /// What is in the first columns of a row, as it is, whatever that is.

@@ -9,7 +9,7 @@ async fn a_spool_is_drained_batch_by_batch_in_order() {
     let home = tempfile::tempdir().unwrap();
     let spool = opened(home.path()).await;
     spool.store("s", records(1..=5)).await.unwrap();
-    let drained = spool.clone();
+    let sender = spool.sender("s").unwrap();
     // In a task of its own, as a program does it.
     let task = tokio::spawn(async move {
         let mut sent = Vec::new();
@@ -19,7 +19,7 @@ async fn a_spool_is_drained_batch_by_batch_in_order() {
                 sent.extend(batch);
                 Ok::<(), &str>(())
             };
-            if drain_once(&drained, "s", TWO, send).await.unwrap().sent == 0 {
+            if sender.drain_once(TWO, send).await.unwrap().sent == 0 {
                 return sent;
             }
         }
@@ -34,15 +34,18 @@ async fn what_is_not_sent_stays_and_what_never_can_be_is_set_aside() {
     let spool = opened(home.path()).await;
     spool.store("s", records(1..=5)).await.unwrap();
     let batch = Batch { records: 4, ..Batch::default() };
-    let failed = drain_once(&spool, "s", batch, async |_batch| Err::<(), _>("no connection")).await.unwrap();
-    assert_eq!(failed, Drained { sent: 0, set_aside: 0, kept: 4, error: Some("no connection") });
+    let sender = spool.sender("s").unwrap();
+    let first_kept = Some(all(&spool, "s").await[0].id);
+    let failed = sender.drain_once(batch, async |_batch| Err::<(), _>("no connection")).await.unwrap();
+    assert_eq!(failed, Drained { sent: 0, set_aside: 0, kept: 4, first_kept, error: Some("no connection") });
     assert_eq!(spooled(&all(&spool, "s").await), [1, 2, 3, 4, 5]);
-    let partly = drain_once(&spool, "s", batch, async |batch| {
+    let first_kept = Some(all(&spool, "s").await[2].id);
+    let partly = sender.drain_once(batch, async |batch| {
         assert_eq!(numbers(&batch), [1, 2, 3, 4]);
         Answer::Partly(vec![Fate::Sent, Fate::Refused("no key".to_owned()), Fate::Kept, Fate::Sent], Some("throttled"))
     });
     let partly = partly.await.unwrap();
-    assert_eq!(partly, Drained { sent: 2, set_aside: 1, kept: 1, error: Some("throttled") });
+    assert_eq!(partly, Drained { sent: 2, set_aside: 1, kept: 1, first_kept, error: Some("throttled") });
     assert_eq!(spooled(&all(&spool, "s").await), [3, 5]);
     assert_eq!(spool.aside(0, 9).await.unwrap()[0].reason, "no key");
 }
@@ -52,6 +55,11 @@ async fn nothing_is_sent_of_a_stream_that_has_nothing() {
     let home = tempfile::tempdir().unwrap();
     let spool = opened(home.path()).await;
     spool.store("s", records([1])).await.unwrap();
-    let drained = drain_once(&spool, "t", TWO, async |_batch| -> Result<(), &str> { unreachable!("there is nothing") });
-    assert_eq!(drained.await.unwrap(), Drained { sent: 0, set_aside: 0, kept: 0, error: None });
+    let sender = spool.sender("t").unwrap();
+    let drained = sender.drain_once(TWO, async |_batch| -> Result<(), &str> { unreachable!("there is nothing") });
+    assert_eq!(drained.await.unwrap(), Drained { sent: 0, set_aside: 0, kept: 0, first_kept: None, error: None });
+    // And nobody else sends past somebody who has the right to.
+    assert!(matches!(spool.sender("t"), Err(Error::Taken { .. })));
+    drop(sender);
+    spool.sender("t").unwrap();
 }

@@ -1,10 +1,12 @@
 //! Records, and tests that run themselves again as another process.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use shardmill_record::UserRecord;
 use shardmill_spool::{Metrics, Options, Spool, Spooled};
+use tempfile::TempDir;
 
 /// The folder of a test that runs again as another process.
 const HERE: &str = "SHARDMILL_TEST_SPOOL";
@@ -32,6 +34,16 @@ pub(crate) fn alone(test: &str) -> Option<PathBuf> {
         assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
     }
     folder
+}
+
+/// What a process leaves that is killed: the files as they are at this moment.
+pub(crate) fn left_by_a_killed_one(folder: &Path) -> TempDir {
+    let copy = tempfile::tempdir().expect("a temporary folder");
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("a file").path();
+        fs::copy(&path, copy.path().join(path.file_name().expect("a name"))).expect("a copy");
+    }
+    copy
 }
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
