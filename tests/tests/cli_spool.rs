@@ -1,12 +1,15 @@
 //! `shardmill spool` from a user's side: list, drain and drop, on the local backend.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use shardmill_record::UserRecord;
 use shardmill_spool::{Metrics, Options, Spool};
-use shardmill_tests::{Finished, Process, Services, assert_says, command, eventually, raw, run};
+use shardmill_tests::{
+    Environment as _, Fault, Finished, Process, Proxy, Rule, Services, assert_says, command, eventually, raw, run,
+};
 use tempfile::TempDir;
 
 /// The record with this number, of one of three keys.
@@ -117,7 +120,7 @@ async fn what_a_stream_will_never_take_is_set_aside_and_keeps_nobody_back() {
     let folder = spool(&[("orders", contents)]).await;
     let finished = shardmill_spool(&services, folder.path(), &["drain", "--json"]).await;
     assert_eq!(finished.code, Some(1), "{finished:?}");
-    assert_says("drain", &finished.stderr, &["1 record will never be taken", "shardmill spool list"]);
+    assert_says("drain", &finished.stderr, &["1 record cannot be sent", "shardmill spool list"]);
     let drained: Value = serde_json::from_str(&finished.stdout).expect("JSON");
     assert_eq!((&drained["sent"], &drained["set_aside"], &drained["left"]), (&5.into(), &1.into(), &0.into()));
     let sent = records((0..3).chain(4..6));
@@ -201,6 +204,87 @@ async fn a_drain_waits_for_a_stream_that_cannot_be_reached() {
 }
 
 #[tokio::test]
+async fn a_stream_that_cannot_be_reached_holds_none_of_the_others_back() {
+    let services = Services::start().await;
+    for stream in ["first", "second", "third"] {
+        services.create_stream(stream, 1).await;
+    }
+    let proxy = Proxy::new(&services, 1);
+    let link = proxy.link("drain");
+    let hangs = proxy.inject(Rule::new(Fault::Hang).stream("first"));
+    let folder = spool(&[("first", records(0..10)), ("second", records(10..40)), ("third", records(40..50))]).await;
+    let mut child = command();
+    child.args(["spool", "drain", "--json", "--folder"]).arg(folder.path()).envs(link.environment());
+    let output = TempDir::new().expect("a temporary folder");
+    let mut drain = Process::start(child, output.path());
+    for (stream, numbers) in [("second", 10..40), ("third", 40..50)] {
+        eventually(Duration::from_secs(60), "all records of the others", async || {
+            (found(&services, stream).await == expected(&records(numbers.clone()))).then_some(())
+        })
+        .await;
+    }
+    assert!(drain.ended().is_none() && hangs.count() > 0);
+    hangs.end();
+    let status = drain.wait(Duration::from_secs(60)).await;
+    assert_eq!(status.code(), Some(0), "{}", drain.stderr());
+    assert_eq!(found(&services, "first").await, expected(&records(0..10)));
+    let drained: Value = serde_json::from_str(&drain.stdout()).expect("JSON");
+    assert_eq!((&drained["sent"], &drained["to"]["second"], &drained["left"]), (&50.into(), &30.into(), &0.into()));
+}
+
+#[tokio::test]
+async fn a_record_that_a_service_refuses_is_found_and_set_aside() {
+    let services = Services::start().await;
+    services.create_stream("orders", 1).await;
+    let proxy = Proxy::new(&services, 1);
+    let link = proxy.link("drain");
+    // Eight of them, four, two, and the first one alone.
+    let refused = proxy.inject(Rule::new(Fault::Refused("ValidationException")).operation("PutRecords").times(4));
+    let folder = spool(&[("orders", records(0..8))]).await;
+    let mut child = command();
+    child.args(["spool", "drain", "--json", "--folder"]).arg(folder.path()).envs(link.environment());
+    let finished = run(child).await;
+    assert_eq!((finished.code, refused.count()), (Some(1), 4), "{finished:?}");
+    assert_says("drain", &finished.stderr, &["1 record cannot be sent"]);
+    let drained: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!((&drained["sent"], &drained["set_aside"], &drained["left"]), (&7.into(), &1.into(), &0.into()));
+    assert_eq!(found(&services, "orders").await, expected(&records(1..8)));
+    let listed = json(&services, folder.path(), &["list", "--json"]).await;
+    let aside = &listed["set_aside"][0];
+    assert_eq!(aside["number"], Value::from(1));
+    assert_says("list", aside["reason"].as_str().expect("a reason"), &["ValidationException"]);
+}
+
+#[tokio::test]
+async fn a_record_that_the_disk_has_damaged_is_counted() {
+    let services = Services::start().await;
+    services.create_stream("orders", 1).await;
+    let folder = spool(&[("orders", records(0..5))]).await;
+    let file = folder.path().join("spool.db");
+    let mut bytes = std::fs::read(&file).expect("a file");
+    let at = bytes.windows(8).position(|window| window == b"record 3").expect("a payload");
+    bytes[at] = b'R';
+    std::fs::write(&file, bytes).expect("a file");
+    let finished = shardmill_spool(&services, folder.path(), &["drain", "--json"]).await;
+    assert_eq!(finished.code, Some(1), "{finished:?}");
+    assert_says("drain", &finished.stderr, &["damaged", "1 record cannot be sent", "shardmill spool list"]);
+    let drained: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!((&drained["sent"], &drained["set_aside"], &drained["left"]), (&4.into(), &1.into(), &0.into()));
+    assert_eq!(found(&services, "orders").await, expected(&records([0, 1, 2, 4])));
+}
+
+#[tokio::test]
+async fn streams_are_listed_by_the_names_that_they_were_given() {
+    let services = Services::start().await;
+    let arn = format!("arn:aws:kinesis:us-east-1:000000000000:stream/{}", "o".repeat(100));
+    let folder = spool(&[(&arn, records(0..2)), ("orders", records(2..3))]).await;
+    let table = ends(&services, folder.path(), 0, &["list"]).await;
+    assert_says("list", &table, &["orders"]);
+    let listed = json(&services, folder.path(), &["list", "--json"]).await;
+    assert_eq!((&listed["streams"][0]["stream"], &listed["streams"][1]["stream"]), (&arn.into(), &"orders".into()));
+}
+
+#[tokio::test]
 async fn records_are_dropped_where_somebody_says_so() {
     let services = Services::start().await;
     let folder = spool(&[("orders", records(0..1500)), ("returns", records(0..10))]).await;
@@ -215,6 +299,10 @@ async fn records_are_dropped_where_somebody_says_so() {
     assert_eq!((&listed["streams"][0]["records"], &listed["streams"][1]["records"]), (&0.into(), &10.into()));
     let rest = json(&services, folder.path(), &["drop", "--older-than", "0s", "--yes", "--json"]).await;
     assert_eq!((&rest["dropped"], &rest["interrupted"]), (&10.into(), &false.into()), "{rest}");
+    // What a script names that has nothing is no mistake.
+    ends(&services, folder.path(), 0, &["drop", "--stream", "orders"]).await;
+    let never_used = spool(&[]).await;
+    ends(&services, never_used.path(), 0, &["drain", "--stream", "orders"]).await;
 }
 
 #[tokio::test]
@@ -251,6 +339,10 @@ async fn mistakes_are_told_with_what_to_do() {
     let finished = run(child).await;
     assert_eq!(finished.code, Some(2), "{finished:?}");
     assert_says("list", &finished.stderr, &["--folder"]);
+
+    std::fs::set_permissions(here, std::fs::Permissions::from_mode(0o777)).expect("a mode");
+    tell(here, &["list"], 78, &["others may write to it", "chmod go-w"]).await;
+    std::fs::set_permissions(here, std::fs::Permissions::from_mode(0o700)).expect("a mode");
 
     let file = here.join("spool.db");
     let mut bytes = std::fs::read(&file).expect("a file");

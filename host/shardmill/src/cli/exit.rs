@@ -156,7 +156,9 @@ impl From<shardmill_spool::Error> for Failure {
         let message = with_causes(&error);
         match error {
             Error::InUse { .. } | Error::Taken { .. } => Self::unavailable(message),
-            Error::NotThere(_) | Error::Options(_) | Error::Foreign { .. } => Self::configuration(message),
+            Error::NotThere(_) | Error::Options(_) | Error::Foreign { .. } | Error::NotPrivate { .. } => {
+                Self::configuration(message)
+            }
             _other => Self::running(message),
         }
     }

@@ -1,15 +1,17 @@
 //! `shardmill spool drain`
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_config::SdkConfig;
 use clap::Args;
+use futures::future::join_all;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use shardmill_producer::{BatchOptions, BatchSender, Error, Ordering, Permit, Stopped};
 use shardmill_record::{StreamArn, UserRecord};
-use shardmill_spool::{Answer, Batch, Spool, drain_once};
+use shardmill_spool::{Answer, Batch, Next, Pacing, Spool};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -29,8 +31,8 @@ Records of a key are sent in their order, and each is removed when its stream ha
 where it was. One that was killed sends the last records twice. Without --aggregate each goes as a record of its own, one \
 for each shard and request; readers that take KPL aggregates apart let it be many times as fast.
 
-While a stream throttles or cannot be reached, it waits. A record that its stream will never take is set aside; \
---set-aside tries those once more.";
+While a stream throttles or cannot be reached, it waits, and the others go on. A record that its stream will never take is \
+set aside, and one that the disk has damaged; --set-aside tries those once more.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -42,7 +44,7 @@ pub(crate) struct Arguments {
     /// Send to this stream, by its name or ARN, instead of the stream that each record was for.
     #[arg(long, value_name = "STREAM")]
     to: Option<String>,
-    /// Send so many records a second at most; without it, as fast as the stream takes them.
+    /// Send so many records a second at most, to all streams together; without it, as fast as the stream takes them.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// Put records for one shard together, as the KPL does.
@@ -76,27 +78,40 @@ struct Aws {
     endpoint_url: Option<String>,
 }
 
-/// What a drain has done.
+/// What came of a stream.
 #[derive(Debug, Default)]
 struct Tally {
-    /// By the stream that took them.
-    sent: BTreeMap<String, u64>,
+    sent: u64,
     set_aside: u64,
 }
 
-/// Why no more is sent.
+/// Why no more is sent of a stream.
 enum Ended {
     /// Somebody wants it.
     Stopped,
-    /// The stream refuses.
+    /// The stream refuses, or the spool does not work.
     Failed(Failure),
 }
 
-/// Sends to one stream.
-struct Sender {
-    producer: BatchSender,
-    stop: CancellationToken,
-    pace: Pace,
+/// Why a batch was not sent.
+enum Trouble {
+    Stopped,
+    Refused(Error),
+}
+
+/// What the records of one stream are sent with.
+struct Drain<'a> {
+    arguments: &'a Arguments,
+    sdk: &'a SdkConfig,
+    aws: &'a config::Aws,
+    spool: &'a Spool,
+    stream: &'a str,
+    /// The stream that they are sent to.
+    to: &'a str,
+    stop: &'a CancellationToken,
+    /// For all streams.
+    pace: &'a Mutex<Pace>,
+    bar: &'a ProgressBar,
 }
 
 /// When the next records may go.
@@ -107,11 +122,21 @@ struct Pace {
 
 pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
     let stop = stop_at_signal()?;
-    let spool = arguments.folder.open().await?;
+    // Checking a large spool takes its time.
+    let spool = tokio::select! {
+        spool = arguments.folder.open() => spool?,
+        () = stop.cancelled() => return Err(interrupted()),
+    };
     check_stream(&spool, arguments.stream.as_deref())?;
     let (sdk, aws) = arguments.aws.load().await;
     if arguments.set_aside {
-        spool.take_back(arguments.stream.as_deref()).await?;
+        tokio::select! {
+            taken = spool.take_back(arguments.stream.as_deref()) => { taken?; }
+            () = stop.cancelled() => {
+                spool.close().await?;
+                return Err(interrupted());
+            }
+        }
     }
     let depth = spool.depth();
     let is_meant = |stream: &str| arguments.stream.as_deref().is_none_or(|meant| meant == stream);
@@ -122,42 +147,36 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
         .map(|(stream, depth)| (stream, depth.records))
         .collect();
     let bar = bar(arguments.json, streams.iter().map(|(_, records)| records).sum());
-    let mut pace = Pace { per_second: arguments.rate, not_before: Instant::now() };
-    let mut tally = Tally::default();
-    // The first one gives the exit status; the others are told as well.
-    let mut failures: Vec<Failure> = Vec::new();
-    let mut is_stopped = false;
-    for (stream, _) in &streams {
+    let pace = Mutex::new(Pace { per_second: arguments.rate, not_before: Instant::now() });
+    // All at the same time: one that cannot be reached holds none of the others back.
+    let drains = streams.iter().map(|(stream, _)| {
         let to = arguments.to.as_deref().unwrap_or(stream);
-        let producer = match producer(arguments, to, &sdk, &aws) {
-            Ok(producer) => producer,
-            Err(failure) => {
-                failures.push(failure);
-                continue;
-            }
-        };
-        let mut sender = Sender { producer, stop: stop.clone(), pace };
-        let ended = drain_stream(&spool, stream, to, &mut sender, &mut tally, &bar).await;
-        pace = sender.pace;
-        match ended {
-            Ok(()) => {}
-            Err(Ended::Stopped) => {
-                is_stopped = true;
-                break;
-            }
-            Err(Ended::Failed(failure)) => failures.push(failure),
-        }
-    }
+        let (sdk, aws, spool, stop, pace, bar) = (&sdk, &aws, &spool, &stop, &pace, &bar);
+        Drain { arguments, sdk, aws, spool, stream, to, stop, pace, bar }.run()
+    });
+    let ended = join_all(drains).await;
     bar.finish_and_clear();
     let left: u64 =
         spool.depth().streams.iter().filter(|(stream, _)| is_meant(stream)).map(|(_, depth)| depth.records).sum();
-    tell(arguments, &tally, left, is_stopped);
-    spool.close().await?;
-    if is_stopped {
-        failures.push(Failure::running("the drain was interrupted").help("the same command goes on where it was"));
+    // The first failure gives the exit status; the others are told as well.
+    let (mut sent, mut set_aside, mut is_stopped, mut failures) = (BTreeMap::new(), 0, false, Vec::new());
+    for (to, tally, ended) in ended {
+        *sent.entry(to).or_default() += tally.sent;
+        set_aside += tally.set_aside;
+        match ended {
+            Ok(()) => {}
+            Err(Ended::Stopped) => is_stopped = true,
+            Err(Ended::Failed(failure)) => failures.push(failure),
+        }
     }
-    if tally.set_aside > 0 {
-        let message = format!("{} will never be taken by their streams", shown::records(tally.set_aside));
+    sent.retain(|_, records| *records > 0);
+    tell(arguments, &sent, set_aside, left, is_stopped);
+    failures.extend(spool.close().await.err().map(Failure::from));
+    if is_stopped {
+        failures.push(interrupted());
+    }
+    if set_aside > 0 {
+        let message = format!("{} cannot be sent, and are set aside", shown::records(set_aside));
         failures.push(Failure::running(message).help("`shardmill spool list` shows them with the reasons"));
     }
     let mut failures = failures.into_iter();
@@ -168,28 +187,74 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
     first.map_or(Ok(()), Err)
 }
 
-/// Sends all that waits for a stream.
-async fn drain_stream(
-    spool: &Spool,
-    stream: &str,
-    to: &str,
-    sender: &mut Sender,
-    tally: &mut Tally,
-    bar: &ProgressBar,
-) -> Result<(), Ended> {
-    let batch = Batch { records: sender.pace.at_once(), ..Batch::default() };
-    loop {
-        let drained = drain_once(spool, stream, batch, async |records| sender.send(records).await).await;
-        let drained = drained.map_err(|error| Ended::Failed(error.into()))?;
-        *tally.sent.entry(to.to_owned()).or_default() += drained.sent as u64;
-        tally.set_aside += drained.set_aside as u64;
-        bar.inc((drained.sent + drained.set_aside) as u64);
-        if let Some(ended) = drained.error {
-            return Err(ended);
+fn interrupted() -> Failure {
+    Failure::running("the drain was interrupted").help("the same command goes on where it was")
+}
+
+// === impl Drain ===
+
+impl<'a> Drain<'a> {
+    async fn run(self) -> (&'a str, Tally, Result<(), Ended>) {
+        let mut tally = Tally::default();
+        let ended = self.send_all(&mut tally).await;
+        (self.to, tally, ended)
+    }
+
+    /// Sends all that waits for the stream.
+    async fn send_all(&self, tally: &mut Tally) -> Result<(), Ended> {
+        let producer = producer(self.arguments, self.to, self.sdk, self.aws).map_err(Ended::Failed)?;
+        let sender = self.spool.sender(self.stream)?;
+        let mut pacing = Pacing::new(at_once(self.arguments.rate));
+        loop {
+            let batch = Batch { records: pacing.at_once(), ..Batch::default() };
+            let drained = sender.drain_once(batch, async |records| self.send(&producer, records).await).await?;
+            let mut set_aside = drained.set_aside as u64;
+            let is_about_records =
+                |trouble: &Trouble| matches!(trouble, Trouble::Refused(error) if error.is_about_records());
+            let next = pacing.taken(&drained, is_about_records);
+            if let (Next::SetAside(id), Some(Trouble::Refused(error))) = (next, &drained.error)
+                && sender.set_aside(id, error.to_string()).await?
+            {
+                set_aside += 1;
+            }
+            tally.sent += drained.sent as u64;
+            tally.set_aside += set_aside;
+            self.bar.inc(drained.sent as u64 + set_aside);
+            match (next, drained.error) {
+                (Next::Pause, Some(Trouble::Stopped)) => return Err(Ended::Stopped),
+                (Next::Pause, Some(Trouble::Refused(error))) => return Err(Ended::Failed((&error).into())),
+                (Next::Wait, _) => return Ok(()),
+                (Next::Go | Next::SetAside(_) | Next::Pause, _) => {}
+            }
         }
-        if drained.sent + drained.set_aside + drained.kept == 0 {
-            return Ok(());
+    }
+
+    /// Sends a batch, all that can be sent of it.
+    async fn send(&self, producer: &BatchSender, records: Vec<UserRecord>) -> Answer<Trouble> {
+        let goes_at = self.pace.lock().unwrap_or_else(PoisonError::into_inner).takes(records.len(), Instant::now());
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Answer::Partly(Vec::new(), Some(Trouble::Stopped)),
+            () = tokio::time::sleep_until(goes_at) => {}
         }
+        let stop = self.stop.clone();
+        let permit = Permit::new(move || if stop.is_cancelled() { Err(Stopped) } else { Ok(()) });
+        match producer.send_spooled(records, &permit).await {
+            Answer::Sent => Answer::Sent,
+            Answer::Partly(fates, error) => Answer::Partly(
+                fates,
+                error.map(|error| match error {
+                    Error::Stopped { .. } => Trouble::Stopped,
+                    error => Trouble::Refused(error),
+                }),
+            ),
+        }
+    }
+}
+
+impl From<shardmill_spool::Error> for Ended {
+    fn from(error: shardmill_spool::Error) -> Self {
+        Self::Failed(error.into())
     }
 }
 
@@ -219,58 +284,32 @@ fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws)
     Ok(BatchSender::new(client, to.to_owned(), options, shardmill_producer::Metrics::default(), rand::random()))
 }
 
+/// How many records go at a time: no more than in a second.
+fn at_once(per_second: Option<u32>) -> usize {
+    const FASTEST: usize = 5000;
+
+    per_second.map_or(FASTEST, |rate| FASTEST.min(rate as usize))
+}
+
 // === impl Pace ===
 
 impl Pace {
-    /// How many records go at a time: no more than in a second.
-    fn at_once(&self) -> usize {
-        const FASTEST: usize = 5000;
-
-        self.per_second.map_or(FASTEST, |rate| FASTEST.min(rate as usize))
-    }
-
-    /// Notes that so many go now.
-    fn goes(&mut self, records: usize, now: Instant) {
+    /// Takes the time for so many; when they may go.
+    fn takes(&mut self, records: usize, now: Instant) -> Instant {
+        let at = self.not_before.max(now);
         if let Some(rate) = self.per_second {
-            self.not_before = self.not_before.max(now) + Duration::from_secs_f64(records as f64 / f64::from(rate));
+            self.not_before = at + Duration::from_secs_f64(records as f64 / f64::from(rate));
         }
+        at
     }
 }
 
-// === impl Sender ===
-
-impl Sender {
-    /// Sends a batch, all that can be sent of it.
-    async fn send(&mut self, records: Vec<UserRecord>) -> Answer<Ended> {
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => return Answer::Partly(Vec::new(), Some(Ended::Stopped)),
-            () = tokio::time::sleep_until(self.pace.not_before) => {}
-        }
-        self.pace.goes(records.len(), Instant::now());
-        let stop = self.stop.clone();
-        let permit = Permit::new(move || if stop.is_cancelled() { Err(Stopped) } else { Ok(()) });
-        match self.producer.send_spooled(records, &permit).await {
-            Answer::Sent => Answer::Sent,
-            Answer::Partly(fates, error) => Answer::Partly(
-                fates,
-                error.map(|error| match &error {
-                    Error::Stopped { .. } => Ended::Stopped,
-                    error => Ended::Failed(error.into()),
-                }),
-            ),
-        }
-    }
-}
-
-fn tell(arguments: &Arguments, tally: &Tally, left: u64, is_stopped: bool) {
-    let sent: BTreeMap<&String, u64> =
-        tally.sent.iter().filter(|(_, records)| **records > 0).map(|(to, records)| (to, *records)).collect();
+fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, set_aside: u64, left: u64, is_stopped: bool) {
     if arguments.json {
         output::line(json!({
             "sent": sent.values().sum::<u64>(),
             "to": sent,
-            "set_aside": tally.set_aside,
+            "set_aside": set_aside,
             "left": left,
             "interrupted": is_stopped,
         }));
@@ -279,7 +318,7 @@ fn tell(arguments: &Arguments, tally: &Tally, left: u64, is_stopped: bool) {
     if sent.is_empty() {
         output::line("0 records sent.");
     }
-    for (stream, records) in &sent {
+    for (stream, records) in sent {
         output::line(format_args!("{} sent to {}.", shown::records(*records), shown::line(stream)));
     }
     if left > 0 {
@@ -305,15 +344,15 @@ mod tests {
     async fn a_pace_is_kept_and_pauses_are_not_made_up_for() {
         let now = Instant::now();
         let mut pace = Pace { per_second: Some(100), not_before: now };
-        assert_eq!(pace.at_once(), 100);
-        pace.goes(50, now);
-        pace.goes(100, now);
-        assert_eq!(pace.not_before - now, Duration::from_millis(1500));
+        // Whoever of many streams asks.
+        assert_eq!(pace.takes(50, now), now);
+        assert_eq!(pace.takes(100, now) - now, Duration::from_millis(500));
+        assert_eq!(pace.takes(1, now) - now, Duration::from_millis(1500));
         let later = now + Duration::from_secs(100);
-        pace.goes(50, later);
-        assert_eq!(pace.not_before - later, Duration::from_millis(500));
+        assert_eq!(pace.takes(50, later), later);
+        assert_eq!(pace.takes(1, later) - later, Duration::from_millis(500));
         let mut unlimited = Pace { per_second: None, not_before: now };
-        unlimited.goes(1_000_000, now);
-        assert_eq!((unlimited.not_before, unlimited.at_once()), (now, 5000));
+        assert_eq!((unlimited.takes(1_000_000, now), unlimited.takes(1, now)), (now, now));
+        assert_eq!([None, Some(100), Some(9000)].map(at_once), [5000, 100, 5000]);
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::json;
 use shardmill_spool::{Counted, Selection, Spool};
+use tokio_util::sync::CancellationToken;
 
 use super::{Folder, check_stream, shown};
 use crate::cli::{Failure, output, stop_at_signal};
@@ -17,7 +18,8 @@ Examples:
   shardmill spool drop --folder /var/lib/orders --stream orders --yes
   shardmill spool drop --folder /var/lib/orders --set-aside
 
-Dropped records are gone for good. Without --yes it says how many they are, and asks.";
+Dropped records are gone for good, though their payloads may stand on the disk until something is written over them. Without \
+--yes it says how many they are, and asks; the spool is free meanwhile.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -40,8 +42,19 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// Records of each stream.
+type Counts = BTreeMap<String, Counted>;
+
 pub(super) async fn drop_records(arguments: &Arguments) -> Result<(), Failure> {
-    let spool = arguments.folder.open().await?;
+    drop_asking(arguments, async |counted| ask(counted)).await
+}
+
+/// `ask` fails if they are not to be dropped.
+async fn drop_asking(
+    arguments: &Arguments,
+    mut ask: impl AsyncFnMut(&Counts) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut spool = arguments.folder.open().await?;
     check_stream(&spool, arguments.stream.as_deref())?;
     let stored_before = match arguments.older_than {
         Some(age) => {
@@ -50,38 +63,55 @@ pub(super) async fn drop_records(arguments: &Arguments) -> Result<(), Failure> {
         None => None,
     };
     let selection = Selection { stream: arguments.stream.clone(), stored_before, set_aside: arguments.set_aside };
-    let counted = spool.count(selection.clone()).await?;
-    let all: u64 = counted.values().map(|counted| counted.records).sum();
-    if all > 0 && !arguments.yes {
-        ask(&counted)?;
+    let mut agreed = Counts::new();
+    while !arguments.yes {
+        let counted = spool.count(selection.clone()).await?;
+        if is_within(&counted, &agreed) {
+            break;
+        }
+        // The program that it belongs to may be started while somebody thinks about it.
+        spool.close().await?;
+        ask(&counted).await?;
+        agreed = counted;
+        spool = arguments.folder.open().await?;
     }
-    let (dropped, ended) = drop_all(&spool, &selection).await;
-    tell(arguments, &dropped, ended.is_ok());
-    spool.close().await?;
-    ended
+    let stop = stop_at_signal()?;
+    let (mut dropped, mut is_stopped) = (BTreeMap::new(), false);
+    let ended = drop_all(&spool, &selection, &stop, &mut dropped).await;
+    let ended = ended.map(|is_done| is_stopped = !is_done);
+    tell(arguments, &dropped, is_stopped);
+    let closed = spool.close().await;
+    ended?;
+    closed?;
+    if is_stopped {
+        return Err(Failure::running("dropping was interrupted").help("the same command drops the rest"));
+    }
+    Ok(())
 }
 
-/// Bit by bit, so that it can be interrupted.
-async fn drop_all(spool: &Spool, selection: &Selection) -> (BTreeMap<String, u64>, Result<(), Failure>) {
-    let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
-    let stop = match stop_at_signal() {
-        Ok(stop) => stop,
-        Err(failure) => return (dropped, Err(failure)),
-    };
-    loop {
-        if stop.is_cancelled() {
-            let failure = Failure::running("dropping was interrupted").help("the same command drops the rest");
-            return (dropped, Err(failure));
-        }
-        match spool.discard(selection.clone()).await {
-            Ok(some) if some.is_empty() => return (dropped, Ok(())),
-            Ok(some) => some.into_iter().for_each(|(stream, records)| *dropped.entry(stream).or_default() += records),
-            Err(error) => return (dropped, Err(error.into())),
-        }
-    }
+/// Whether there are no more of each stream than was agreed to.
+fn is_within(counted: &Counts, agreed: &Counts) -> bool {
+    counted.iter().all(|(stream, counted)| agreed.get(stream).is_some_and(|agreed| counted.records <= agreed.records))
 }
 
-fn ask(counted: &BTreeMap<String, Counted>) -> Result<(), Failure> {
+/// Bit by bit, so that it can be interrupted; whether it was not.
+async fn drop_all(
+    spool: &Spool,
+    selection: &Selection,
+    stop: &CancellationToken,
+    dropped: &mut BTreeMap<String, u64>,
+) -> Result<bool, Failure> {
+    while !stop.is_cancelled() {
+        let some = spool.discard(selection.clone()).await?;
+        if some.is_empty() {
+            return Ok(true);
+        }
+        some.into_iter().for_each(|(stream, records)| *dropped.entry(stream).or_default() += records);
+    }
+    Ok(false)
+}
+
+fn ask(counted: &Counts) -> Result<(), Failure> {
     for (stream, Counted { records, bytes }) in counted {
         output::say(format_args!("{} of {} ({})", shown::records(*records), shown::line(stream), shown::size(*bytes)));
     }
@@ -98,10 +128,10 @@ fn ask(counted: &BTreeMap<String, Counted>) -> Result<(), Failure> {
     }
 }
 
-fn tell(arguments: &Arguments, dropped: &BTreeMap<String, u64>, is_done: bool) {
+fn tell(arguments: &Arguments, dropped: &BTreeMap<String, u64>, is_stopped: bool) {
     let all: u64 = dropped.values().sum();
     if arguments.json {
-        output::line(json!({ "dropped": all, "of": dropped, "interrupted": !is_done }));
+        output::line(json!({ "dropped": all, "of": dropped, "interrupted": is_stopped }));
         return;
     }
     for (stream, records) in dropped {
@@ -109,5 +139,44 @@ fn tell(arguments: &Arguments, dropped: &BTreeMap<String, u64>, is_done: bool) {
     }
     if all == 0 {
         output::line("0 records dropped.");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shardmill_record::UserRecord;
+    use shardmill_spool::{Metrics, Options};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nobody_is_kept_from_the_spool_while_somebody_is_asked() {
+        let home = tempfile::tempdir().unwrap();
+        let record = UserRecord { partition_key: "k".to_owned(), explicit_hash_key: None, data: "data".into() };
+        let opened = async || Spool::open(home.path(), Options::default(), Metrics::default()).await.unwrap();
+        let store = async || {
+            let spool = opened().await;
+            spool.store("orders", vec![record.clone()]).await.unwrap();
+            spool.close().await.unwrap();
+        };
+        store().await;
+        let folder = Folder { folder: home.path().to_owned() };
+        let arguments = Arguments { folder, stream: None, older_than: None, set_aside: false, yes: false, json: false };
+        let mut asked = Vec::new();
+        let ask = async |counted: &Counts| {
+            asked.push(counted["orders"].records);
+            // What came meanwhile is asked about too.
+            if asked.len() < 3 {
+                store().await;
+            }
+            Ok(())
+        };
+        drop_asking(&arguments, ask).await.unwrap();
+        assert_eq!(asked, [1, 2, 3]);
+        assert_eq!(opened().await.depth_of("orders").records, 0);
+        store().await;
+        let refused = drop_asking(&arguments, async |_counted| Err(Failure::running("no"))).await;
+        assert!(refused.is_err());
+        assert_eq!(opened().await.depth_of("orders").records, 1);
     }
 }

@@ -16,6 +16,9 @@ Examples:
   shardmill spool list --folder /var/lib/orders
   shardmill spool list --folder /var/lib/orders --json | jq '.streams[] | {stream, records}'
 
+Streams are listed by the name or ARN by which the program that stored their records names them: it sends what is there under \
+that name, so what is listed under another one of the same stream waits for `drain`.
+
 Records are set aside that cannot be sent: their stream refuses them for good, or the disk has damaged them. They stand in \
 nobody's way, and stay until somebody drops them or sends them again.";
 
@@ -51,7 +54,8 @@ fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
         waiting += stream.records;
         set_aside += stream.set_aside;
         table.add_row([
-            shown::short(name),
+            // Whole, because it is what other commands take.
+            shown::line(name),
             stream.records.to_string(),
             shown::size(stream.bytes),
             stream.oldest.map(|oldest| shown::since(oldest, now)).unwrap_or_default(),
@@ -71,7 +75,7 @@ fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
         return;
     }
     output::line(show_aside(aside));
-    let more = set_aside - aside.len() as u64;
+    let more = set_aside.saturating_sub(aside.len() as u64);
     if more > 0 {
         output::line(format_args!("and {more} more (--limit)"));
     }

@@ -62,12 +62,13 @@ impl Folder {
     }
 }
 
-/// The stream must have something in the spool, if it is named: a name that was mistyped is no empty spool.
+/// The stream must be known to the spool, if it is named and the spool knows any: a name that was mistyped is no stream that
+/// has nothing.
 fn check_stream(spool: &Spool, stream: Option<&str>) -> Result<(), Failure> {
     let known = spool.depth().streams;
-    let Some(stream) = stream.filter(|stream| !known.contains_key(*stream)) else { return Ok(()) };
+    let is_unknown = |stream: &&str| !known.is_empty() && !known.contains_key(*stream);
+    let Some(stream) = stream.filter(is_unknown) else { return Ok(()) };
     let names: Vec<String> = known.into_keys().map(|name| shown::line(&name)).collect();
-    let help =
-        if names.is_empty() { "the spool is empty".to_owned() } else { format!("its streams: {}", names.join(", ")) };
-    Err(Failure::running(format!("the spool has no stream `{}`", shown::line(stream))).help(help))
+    let failure = Failure::running(format!("the spool has no stream `{}`", shown::line(stream)));
+    Err(failure.help(format!("its streams: {}", names.join(", "))))
 }
