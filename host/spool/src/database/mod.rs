@@ -195,6 +195,7 @@ impl Database {
             self.copy_log()?;
         }
         let before = (self.streams.clone(), self.next_id);
+        let covered = self.covered;
         self.run(doing, "BEGIN IMMEDIATE")?;
         self.log_used += frames;
         let result = work(self).and_then(|value| {
@@ -213,6 +214,7 @@ impl Database {
                 // The first error says what is wrong.
                 let _second = self.run(doing, "ROLLBACK");
             }
+            self.uncover(covered);
         }
         result
     }

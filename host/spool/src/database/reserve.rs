@@ -16,7 +16,7 @@ use crate::Error;
 use crate::layout::PAGE;
 
 /// How many pages the file grows by at a time, at most.
-const STEP: u64 = 256;
+const STEP: u64 = 64;
 
 impl Database {
     /// Lets the file have so many pages.
@@ -35,6 +35,14 @@ impl Database {
         done.map_err(|error| Error::io(&self.file, "making room in the file", &error))?;
         self.covered = covered;
         Ok(())
+    }
+
+    /// Gives back what was taken for pages that there will not be: others may need it on a disk that is full.
+    pub(super) fn uncover(&mut self, pages: u64) {
+        // What cannot be given back is taken all the same.
+        if pages < self.covered && self.end.set_len(pages * PAGE).is_ok() {
+            self.covered = pages;
+        }
     }
 
     /// Looks how far the file reaches: whoever empties the log cuts it.

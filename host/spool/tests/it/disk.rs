@@ -153,8 +153,10 @@ fn a_disk_that_takes_no_more_refuses_and_loses_nothing() {
         for room in (60_000..200_000).step_by(9_000) {
             limit(Some(room));
             let batch = records(next..next + 2000);
+            let before = length(&folder, "spool.db");
             let error = spool.store("s", batch.clone()).await.expect_err("there is no room");
             assert!(is_of_disk(&error), "{error}");
+            assert_eq!(length(&folder, "spool.db"), before, "what it took for them is given back");
             assert_eq!(error.refused.into_iter().map(|refused| refused.record).collect::<Vec<_>>(), batch);
             assert_eq!(all(&spool, "s").await.len() as u64, next, "what is there can be read");
             limit(None);
