@@ -1,7 +1,9 @@
 //! The database in the spool's file: changes as a whole and durable, within the bound, and damage found.
 
+mod checks;
 mod dropping;
 mod identity;
+mod log;
 mod records;
 mod reserve;
 pub(crate) mod row;
@@ -132,21 +134,6 @@ impl Database {
         limited.map_err(|error| self.failed("limiting the database", &error))
     }
 
-    fn read_bound(&self) -> Result<u64, Error> {
-        let read = || -> rusqlite::Result<Vec<(i64, i64)>> {
-            let mut statement = self.connection.prepare("SELECT bytes, checksum FROM bound")?;
-            let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
-        };
-        let rows = read().map_err(|error| self.failed("checking the database", &error))?;
-        let bound = rows.first().filter(|_| rows.len() == 1).and_then(|(bytes, checksum)| {
-            let options = Options { bytes: bytes.cast_unsigned(), ..Options::default() };
-            let is_good = schema::bound_checksum(options.bytes) == *checksum && options.check().is_ok();
-            is_good.then_some(options.bytes)
-        });
-        bound.ok_or_else(|| Error::damaged(&self.file, "what it says of its bound is not what was written"))
-    }
-
     fn write_bound(&mut self) -> Result<(), Error> {
         let doing = "noting the bound";
         let (bytes, checksum) = (self.bytes.cast_signed(), schema::bound_checksum(self.bytes));
@@ -219,164 +206,6 @@ impl Database {
         result
     }
 
-    /// Gives the disk back what a spool does not need that is empty, or has little left.
-    pub(crate) fn shrink(&mut self) -> Result<(), Error> {
-        /// Up to this, files are not worth the work.
-        const WORTH: u64 = 1 << 20;
-        /// Of the pages, one in so many.
-        const LITTLE: u64 = 10;
-
-        let (pages, used, is_empty) = (self.pages()?, self.pages_in_use()?, self.is_empty());
-        // All that is left goes through the log.
-        let has_little = used * LITTLE <= pages && used + layout::Need::default().pages() <= self.layout.log_frames;
-        if pages * PAGE > WORTH && (is_empty || has_little) {
-            // Not at each record that is removed.
-            if self.is_stuck {
-                return Ok(());
-            }
-            self.is_stuck = true;
-            self.copy_log()?;
-            self.run("shrinking the file", "VACUUM")?;
-            self.empty_log()?;
-            self.is_stuck = false;
-        } else if is_empty && self.log_used * PAGE > WORTH {
-            self.empty_log()?;
-        }
-        Ok(())
-    }
-
-    /// Closes the file, which takes in what is in the log.
-    pub(crate) fn close(mut self) -> Result<(), Error> {
-        let copied = self.copy_log();
-        let reserved = if self.is_empty() { 0 } else { self.layout.reserved_log_bytes() };
-        let Self { connection, file, end, log, .. } = self;
-        let closed = connection.close().map_err(|(_, error)| Error::of_database(&file, "closing the database", &error));
-        drop(end);
-        closed?;
-        if copied? {
-            log.clear(reserved)?;
-        }
-        Ok(())
-    }
-
-    /// Brings what a process left in the log to the database. On a disk that is full, that may have to wait.
-    fn settle_log(&mut self, is_new: bool) -> Result<(), Error> {
-        let length = self.log.length();
-        let settled = if is_new || length > self.layout.log_bytes() || self.is_empty() {
-            self.empty_log()
-        } else {
-            self.copy_log().map(drop)
-        };
-        self.look_at_end();
-        match settled {
-            Err(error) if error.is_of_disk() => {
-                self.log_used = layout::frames_in(length);
-                // They cannot be had now, and were taken for granted before.
-                self.covered = self.covered.max(self.pages()?);
-                tracing::warn!(file = %self.file.display(), %error, "what is in the log stays there for now");
-            }
-            settled => settled?,
-        }
-        if !self.is_empty()
-            && let Err(error) = self.reserve_log()
-        {
-            tracing::warn!(file = %self.file.display(), %error, "there may be no room to remove records when they are sent");
-        }
-        Ok(())
-    }
-
-    /// Brings what is in the log to the database; whether that is all. The log keeps its room on the disk, so that
-    /// records can be removed also when the disk is full.
-    pub(crate) fn copy_log(&mut self) -> Result<bool, Error> {
-        let (log, copied): (i64, i64) = self
-            .connection
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| Ok((row.get(1)?, row.get(2)?)))
-            .map_err(|error| self.failed("copying the log", &error))?;
-        self.look_at_end();
-        if log == copied {
-            self.log_used = 0;
-        }
-        Ok(log == copied)
-    }
-
-    /// The same, and the log gives its room back, but for what removing takes.
-    fn empty_log(&mut self) -> Result<(), Error> {
-        let emptied = self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_row| Ok(()));
-        emptied.map_err(|error| self.failed("emptying the log", &error))?;
-        self.look_at_end();
-        self.log_used = 0;
-        self.is_log_reserved = false;
-        if self.is_empty() { Ok(()) } else { self.reserve_log() }
-    }
-
-    /// Whether the file holds what was written to it, as far as that shows without reading all payloads; these are looked
-    /// at when they are read.
-    fn check(&mut self) -> Result<(), Error> {
-        let doing = "checking the database";
-        let verdict: String = self
-            .connection
-            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
-            .map_err(|error| self.failed(doing, &error))?;
-        if verdict != "ok" {
-            return Err(Error::damaged(&self.file, verdict.replace('\n', " ")));
-        }
-        let rows = self.read_streams().map_err(|error| self.failed(doing, &error))?;
-        let file = self.file.clone();
-        let damaged = |reason: String| Error::damaged(&file, reason);
-        let numbers: Vec<i64> = rows.iter().map(|row| row.number).collect();
-        schema::check(&self.connection, &numbers).map_err(|error| self.failed(doing, &error))?.map_err(damaged)?;
-        let mut streams = Streams::new();
-        for row in rows {
-            let StreamRow { number, name, last_id, records, checksum } = row;
-            if row::stream_checksum(number, &name, last_id, records) != checksum {
-                return Err(damaged(format!(
-                    "what it says of stream `{}` is not what was written",
-                    name.escape_debug()
-                )));
-            }
-            let found = self.count(number).map_err(|error| self.failed(doing, &error))?;
-            if found.records != records || found.last_id.is_some_and(|id| id > last_id) {
-                return Err(damaged(format!(
-                    "it holds {} records of stream `{}`, and {records} were written",
-                    found.records,
-                    name.escape_debug(),
-                )));
-            }
-            let Found { bytes, oldest, .. } = found;
-            self.next_id = self.next_id.max(last_id + 1);
-            streams.insert(name.into(), Stream { number, last_id, records, bytes, aside: 0, oldest });
-        }
-        self.streams = streams;
-        let unknown = "SELECT EXISTS (SELECT 1 FROM aside WHERE stream NOT IN (SELECT number FROM streams))";
-        let unknown: bool =
-            self.connection.query_row(unknown, [], |row| row.get(0)).map_err(|error| self.failed(doing, &error))?;
-        if unknown {
-            return Err(damaged("a record that is set aside is of no stream that was written".to_owned()));
-        }
-        self.count_aside().map_err(|error| self.failed(doing, &error))
-    }
-
-    fn check_witness(&self, folder: &Folder, witness: Witness) -> Result<(), Error> {
-        let Witness::Number(accepted) = witness else { return Ok(()) };
-        let last = self.last_id();
-        if last >= accepted {
-            return Ok(());
-        }
-        let witness = folder.accepted()?;
-        Err(Error::Damaged {
-            file: self.file.clone(),
-            reason: format!(
-                "it ends with record {last}, and record {accepted} was accepted: the file or its log {} is damaged, or is an older one",
-                self.log.path().display()
-            ),
-            advice: format!(
-                "keep a copy of {}; to go on with the records that are left, remove {}",
-                folder.path().display(),
-                witness.path().display()
-            ),
-        })
-    }
-
     fn value(&self, pragma: &str) -> Result<i64, Error> {
         let value = self.connection.pragma_query_value(None, pragma, |row| row.get(0));
         value.map_err(|error| self.failed("asking the database", &error))
@@ -390,47 +219,11 @@ impl Database {
         Error::of_database(&self.file, doing, error)
     }
 
-    fn read_streams(&self) -> rusqlite::Result<Vec<StreamRow>> {
-        let mut statement =
-            self.connection.prepare("SELECT number, name, last_id, records, checksum FROM streams ORDER BY number")?;
-        let rows = statement.query_map([], |row| {
-            Ok(StreamRow {
-                number: row.get(0)?,
-                name: row.get(1)?,
-                last_id: row.get::<_, i64>(2)?.cast_unsigned(),
-                records: row.get::<_, i64>(3)?.cast_unsigned(),
-                checksum: row.get(4)?,
-            })
-        })?;
-        rows.collect()
-    }
-
-    fn count(&self, stream: i64) -> rusqlite::Result<Found> {
-        let sql = format!("SELECT count(*), coalesce(sum(bytes), 0), max(id) FROM records_{stream}");
-        let (records, bytes, last_id) = self.connection.query_row(&sql, [], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, Option<i64>>(2)?))
-        })?;
-        Ok(Found {
-            records: records.cast_unsigned(),
-            bytes: bytes.cast_unsigned(),
-            last_id: last_id.map(i64::cast_unsigned),
-            oldest: self.oldest(stream)?,
-        })
-    }
-
     fn oldest(&self, stream: i64) -> rusqlite::Result<Option<u64>> {
         let sql = format!("SELECT stored_at FROM records_{stream} ORDER BY id LIMIT 1");
         let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query([])?;
         rows.next()?.map(|row| row.get::<_, i64>(0).map(i64::cast_unsigned)).transpose()
-    }
-
-    fn count_aside(&mut self) -> rusqlite::Result<()> {
-        for stream in self.streams.values_mut() {
-            let mut statement = self.connection.prepare_cached("SELECT count(*) FROM aside WHERE stream = ?1")?;
-            stream.aside = statement.query_row([stream.number], |row| row.get::<_, i64>(0))?.cast_unsigned();
-        }
-        Ok(())
     }
 
     /// The streams' rows, where a change has changed them.
@@ -449,22 +242,6 @@ impl Database {
         }
         Ok(())
     }
-}
-
-struct StreamRow {
-    number: i64,
-    name: String,
-    last_id: u64,
-    records: u64,
-    checksum: i64,
-}
-
-/// What a table holds.
-struct Found {
-    records: u64,
-    bytes: u64,
-    last_id: Option<u64>,
-    oldest: Option<u64>,
 }
 
 /// For a file that may be somebody else's: nothing of it is changed, also when it is closed.

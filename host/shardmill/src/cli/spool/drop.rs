@@ -64,9 +64,9 @@ async fn drop_asking(
     };
     let selection = Selection { stream: arguments.stream.clone(), stored_before, set_aside: arguments.set_aside };
     let mut agreed = Counts::new();
-    while !arguments.yes {
+    loop {
         let counted = spool.count(selection.clone()).await?;
-        if is_within(&counted, &agreed) {
+        if arguments.yes || is_within(&counted, &agreed) {
             break;
         }
         // The program that it belongs to may be started while somebody thinks about it.
