@@ -7,7 +7,7 @@ use std::time::Duration;
 use shardmill_record::{SequenceNumber, ShardId, UserRecord};
 
 use crate::InvalidRecord;
-use crate::answer::Failure;
+use crate::answer::{Failure, is_denied};
 
 /// By what a record is known that a producer has accepted: a number that grows from record to record of one
 /// [`Producer`](crate::Producer), from 0.
@@ -201,6 +201,11 @@ impl fmt::Display for Last<'_> {
 // === impl Refusal ===
 
 impl Refusal {
+    /// Whether the service refuses because of who asks: permissions, keys or credentials.
+    pub fn is_denied(&self) -> bool {
+        is_denied(&self.code)
+    }
+
     pub(crate) fn of(failure: &Failure) -> Arc<Self> {
         let advice = failure.advice().unwrap_or_default();
         Arc::new(Self { code: failure.code.clone(), message: failure.reason.clone(), advice })

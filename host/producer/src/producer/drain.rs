@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use shardmill_record::UserRecord;
-use shardmill_spool::{Answer, Batch, Drained, Fate, Sender, drain_once};
+use shardmill_spool::{Answer, Batch, Drained, Fate, Next, Pacing, Sender};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
@@ -77,43 +77,37 @@ impl Drop for Drain {
 impl Work {
     async fn run(self) {
         let stream = self.sender.stream();
-        let mut at_once = Batch::default().records;
+        let mut pacing = Pacing::new(Batch::default().records);
         let mut failures = 0;
         while !self.is_stopped() {
             tokio::select! {
                 () = self.sender.spool().until_some(stream) => {}
                 () = self.stop.told.notified() => return,
             }
-            let batch = Batch { records: at_once, ..Batch::default() };
-            let drained =
-                drain_once(self.sender.spool(), stream, batch, async |records| self.send(records).await).await;
-            let handed = |drained: &Drained<Error>| drained.sent + drained.set_aside + drained.kept;
-            match drained {
-                Ok(Drained { error: Some(Error::Stopped { .. }), .. }) => return,
-                Ok(drained @ Drained { error: Some(_), .. }) if handed(&drained) > 1 && is_about_records(&drained) => {
-                    at_once = (handed(&drained) / 2).max(1);
-                }
-                Ok(drained @ Drained { error: Some(_), .. }) if is_about_records(&drained) => {
-                    self.set_aside_first(drained.error.as_ref()).await;
-                }
-                Ok(Drained { error: Some(error), .. }) => {
-                    if failures == 0 {
-                        tracing::error!(stream, %error, "records stay in the spool until this is mended");
-                    }
-                    failures += 1;
-                    self.rest(failures).await;
-                }
+            let batch = Batch { records: pacing.at_once(), ..Batch::default() };
+            match self.sender.drain_once(batch, async |records| self.send(records).await).await {
                 // The spool tells its own trouble.
                 Err(_) => {
                     failures += 1;
                     self.rest(failures).await;
                 }
-                // Something waits that is not given out.
-                Ok(drained) if handed(&drained) == 0 => self.rest(1).await,
-                Ok(_) => {
-                    failures = 0;
-                    at_once = (at_once * 2).min(Batch::default().records);
-                }
+                Ok(Drained { error: Some(Error::Stopped { .. }), .. }) => return,
+                Ok(drained) => match (pacing.taken(&drained, Error::is_about_records), drained.error) {
+                    (Next::SetAside(id), Some(error)) => {
+                        // What fails here is told by the spool, and tried again.
+                        let _again = self.sender.set_aside(id, error.to_string()).await;
+                    }
+                    (Next::Pause, Some(error)) => {
+                        if failures == 0 {
+                            tracing::error!(stream, %error, "records stay in the spool until this is mended");
+                        }
+                        failures += 1;
+                        self.rest(failures).await;
+                    }
+                    // Something waits that is not given out.
+                    (Next::Wait, _) => self.rest(1).await,
+                    (Next::Go | Next::SetAside(_) | Next::Pause, _) => failures = 0,
+                },
             }
             if !self.sender.spool().holds(stream) {
                 self.shared.work.notify_one();
@@ -138,23 +132,6 @@ impl Work {
         let permit = Permit::new(move || if stop.is_wanted.load(Relaxed) { Err(Stopped) } else { Ok(()) });
         self.batches.send_spooled(records, &permit).await
     }
-
-    /// The service takes no request that has this record in it.
-    async fn set_aside_first(&self, error: Option<&Error>) {
-        let spool = self.sender.spool();
-        // What fails here is told by the spool, and tried again.
-        if let Ok(front) = spool.front(self.sender.stream(), 1, u64::MAX).await
-            && let Some(first) = front.first()
-        {
-            let reason = error.map(ToString::to_string).unwrap_or_default();
-            let _again = spool.set_aside(first.id, reason).await;
-        }
-    }
-}
-
-/// Whether the service refused what was sent, and not the stream or who sends.
-fn is_about_records(drained: &Drained<Error>) -> bool {
-    drained.error.as_ref().is_some_and(Error::is_about_records)
 }
 
 // === impl BatchSender ===

@@ -33,8 +33,14 @@ pub(crate) async fn put_all(producer: &Producer, records: &[UserRecord]) -> Vec<
     for record in records {
         pending.push(producer.put_with_result(record.clone()).await.unwrap());
     }
-    let results = futures::future::join_all(pending).await;
-    results.into_iter().map(|result| result.map(|acknowledged| acknowledged.stored().unwrap())).collect()
+    let mut results = Vec::new();
+    for result in futures::future::join_all(pending).await {
+        results.push(match result {
+            Ok(acknowledged) => Ok(acknowledged.stored().unwrap()),
+            Err(failed) => Err(failed),
+        });
+    }
+    results
 }
 
 /// Each record is where its receipt says.

@@ -17,25 +17,6 @@ const TOLD: u64 = 10;
 /// When so many are refused and not one is stored, it is not for what is in them.
 const REFUSED: u64 = 1_000;
 
-/// What the service answers when this identity may not, or is not known; and that there is none.
-const DENIED: [&str; 15] = [
-    "AccessDeniedException",
-    "AccessDenied",
-    "KMSAccessDeniedException",
-    "KMSDisabledException",
-    "KMSInvalidStateException",
-    "KMSNotFoundException",
-    "KMSOptInRequired",
-    "UnrecognizedClientException",
-    "InvalidClientTokenId",
-    "InvalidSignatureException",
-    "SignatureDoesNotMatch",
-    "IncompleteSignature",
-    "MissingAuthenticationToken",
-    "MissingAuthenticationTokenException",
-    "credentials",
-];
-
 /// What it answers when a record is wrong, and not the stream or who sends it.
 const OF_A_RECORD: [&str; 3] = ["ValidationException", "InvalidArgumentException", "SerializationException"];
 
@@ -109,7 +90,7 @@ fn advice(refusal: &Refusal) -> &'static str {
             "make the stream with `shardmill stream create`, or correct its name, its region or the endpoint"
         }
         code if OF_A_RECORD.contains(&code) => "check its size and its key, and what the stream takes",
-        code if DENIED.contains(&code) => refusal.advice,
+        _code if refusal.is_denied() => refusal.advice,
         _other => "check what answers at the endpoint",
     }
 }
@@ -275,8 +256,8 @@ impl Tally {
     pub(super) fn failure(&self, stream: &str) -> Option<Failure> {
         if let Some(refusal) = &self.fatal {
             let message = format!("stream {stream} refuses records ({}): {}", refusal.code, refusal.message);
-            let is_denied = DENIED.contains(&refusal.code.as_str());
-            let failure = if is_denied { Failure::not_permitted(message) } else { Failure::unavailable(message) };
+            let failure =
+                if refusal.is_denied() { Failure::not_permitted(message) } else { Failure::unavailable(message) };
             return Some(failure.help(self.help(advice(refusal))));
         }
         match self.lost() {

@@ -53,6 +53,9 @@ pub(crate) struct Arguments {
     /// Do without the order of keys: many times as fast.
     #[arg(long)]
     unordered: bool,
+    /// Send also records of more than 1 MiB, as far as the stream takes them: up to 10 MiB.
+    #[arg(long)]
+    large_records: bool,
     /// Send the records that are set aside as well.
     #[arg(long)]
     set_aside: bool,
@@ -279,10 +282,15 @@ fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws)
         );
     }
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
-    let options = BatchOptions { ordering, aggregate: arguments.aggregate, ..Default::default() };
+    let default = BatchOptions::default();
+    let record_max_bytes = if arguments.large_records { LARGE } else { default.record_max_bytes };
+    let options = BatchOptions { ordering, aggregate: arguments.aggregate, record_max_bytes, ..default };
     let client = Clients::new(sdk, aws).for_streams([to], sdk, aws).producer_of(to).clone();
     Ok(BatchSender::new(client, to.to_owned(), options, shardmill_producer::Metrics::default(), rand::random()))
 }
+
+/// What a stream can be made to take at most (AWS limit).
+const LARGE: usize = 10 << 20;
 
 /// How many records go at a time: no more than in a second.
 fn at_once(per_second: Option<u32>) -> usize {
