@@ -368,8 +368,7 @@ mod tests {
         let mut lines: Vec<u64> = first.into_iter().map(|item| item.place.line).collect();
         lines.extend(reading.stop().await.into_iter().map(|item| item.place.line));
         assert!((1..=lines.len() as u64).eq(lines.iter().copied()), "one after another");
-        // Some hand-overs were waiting, and the thread had its hands full.
-        assert!(lines.len() >= BUFFER && (lines.len() as u64) < count, "{}", lines.len());
+        assert!((lines.len() as u64) < count, "{}: it was stopped on the way", lines.len());
         assert!(reading.next().await.is_none());
     }
 
