@@ -3,8 +3,8 @@
 //! A shard takes what its next batch may hold before it fills it, so that all shards together never hand over more; what
 //! a batch does not use, or does not get done, goes back to the others.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_record::BatchLimits;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -29,7 +29,7 @@ struct Limited {
 pub(crate) struct Share {
     allowance: Allowance,
     /// For the batch that is being filled or processed.
-    held: Option<OwnedSemaphorePermit>,
+    held: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 // === impl Allowance ===
@@ -59,7 +59,7 @@ impl Allowance {
     }
 
     pub(crate) fn share(&self) -> Share {
-        Share { allowance: self.clone(), held: None }
+        Share { allowance: self.clone(), held: Mutex::new(None) }
     }
 }
 
@@ -67,7 +67,7 @@ impl Allowance {
 
 impl Share {
     /// Returns when a record may be handed over. Cancel-safe.
-    pub(crate) async fn available(&mut self) {
+    pub(crate) async fn available(&self) {
         let Some(limited) = &self.allowance.limited else { return };
         if self.held() == 0 {
             let permit = Arc::clone(&limited.free).acquire_owned().await;
@@ -81,7 +81,7 @@ impl Share {
     }
 
     /// What a batch may hold: no more than the limits say, nor than is left.
-    pub(crate) fn limits(&mut self, limits: &BatchLimits) -> BatchLimits {
+    pub(crate) fn limits(&self, limits: &BatchLimits) -> BatchLimits {
         let Some(limited) = &self.allowance.limited else { return *limits };
         let wanted = limits.records.saturating_sub(self.held()).min(limited.free.available_permits());
         let more = u32::try_from(wanted).unwrap_or(u32::MAX);
@@ -95,8 +95,8 @@ impl Share {
     }
 
     /// Gives back what is over so many records.
-    pub(crate) fn keep(&mut self, records: usize) {
-        if let Some(permit) = &mut self.held
+    pub(crate) fn keep(&self, records: usize) {
+        if let Some(permit) = &mut *self.lock()
             && let Some(surplus) = permit.num_permits().checked_sub(records)
         {
             drop(permit.split(surplus));
@@ -104,9 +104,9 @@ impl Share {
     }
 
     /// So many records are processed. What is left is for the rest of the batch, until [`keep`](Self::keep) gives it back.
-    pub(crate) fn spend(&mut self, records: usize) {
+    pub(crate) fn spend(&self, records: usize) {
         let Some(limited) = self.allowance.limited.clone() else { return };
-        if let Some(permit) = &mut self.held
+        if let Some(permit) = &mut *self.lock()
             && let Some(spent) = permit.split(records.min(permit.num_permits()))
         {
             spent.forget();
@@ -117,14 +117,19 @@ impl Share {
         }
     }
 
-    fn held(&self) -> usize {
-        self.held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    fn lock(&self) -> MutexGuard<'_, Option<OwnedSemaphorePermit>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&mut self, permit: OwnedSemaphorePermit) {
-        match &mut self.held {
+    fn held(&self) -> usize {
+        self.lock().as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    fn add(&self, permit: OwnedSemaphorePermit) {
+        let mut held = self.lock();
+        match &mut *held {
             Some(held) => held.merge(permit),
-            None => self.held = Some(permit),
+            None => *held = Some(permit),
         }
     }
 }
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn shards_never_hand_over_more_together_than_is_left() {
         let allowance = Allowance::of(700);
-        let (mut one, mut other) = (allowance.share(), allowance.share());
+        let (one, other) = (allowance.share(), allowance.share());
         assert_eq!((one.limits(&WIDE).records, other.limits(&WIDE).records), (500, 200));
         // A batch that was not filled leaves the rest to the others.
         one.keep(20);
@@ -164,7 +169,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_nothing_is_counted() {
-        let mut share = Allowance::default().share();
+        let share = Allowance::default().share();
         assert_eq!(share.limits(&WIDE), WIDE);
         assert!(share.available().now_or_never().is_some() && !share.must_wait());
         share.keep(0);
@@ -175,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn what_goes_back_wakes_who_waits_for_it() {
         let allowance = Allowance::of(1);
-        let (mut one, mut other) = (allowance.share(), allowance.share());
+        let (one, other) = (allowance.share(), allowance.share());
         one.available().await;
         let waiting = tokio::spawn(async move {
             other.available().await;

@@ -112,21 +112,22 @@ impl Checkpointer {
     }
 
     /// Returns when the newest position is written, or when it cannot be any more because the lease is lost.
-    pub(crate) async fn flush(&mut self) {
+    pub(crate) async fn flush(&self) {
         let newest = self.newest.borrow().position.clone();
         self.hurry.send_replace(true);
         // An error means that the writer has ended: the lease is lost.
-        let _ended = self.written.wait_for(|written| *written >= newest).await;
+        let mut written = self.written.clone();
+        let _ended = written.wait_for(|written| *written >= newest).await.map(|_| ());
         self.hurry.send_replace(false);
     }
 }
 
 impl Checkpointer {
     /// Ends it, with whatever it has not written. Nothing of it comes after this.
-    pub(crate) async fn end(mut self) {
+    pub(crate) async fn end(&self) {
         self.task.abort();
-        // It was cancelled, or had ended.
-        let _cancelled = (&mut self.task).await;
+        let mut written = self.written.clone();
+        while written.changed().await.is_ok() {}
     }
 }
 

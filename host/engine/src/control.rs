@@ -8,8 +8,8 @@ use std::future::Future;
 use shardmill_lease::change::Restart;
 use tokio::sync::{oneshot, watch};
 
+use crate::batch_work::Leave;
 use crate::shard_entry::ShardEntry;
-use crate::shard_task::Leave;
 use crate::status::Status;
 
 /// Why an order was not carried out, where nobody is left to say more.

@@ -6,6 +6,7 @@
 //! without WebAssembly and without a network.
 
 mod allowance;
+mod batch_work;
 mod budget;
 mod checkpointer;
 mod claim;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
+use crate::batch_work::Leave;
 use crate::live::Activity;
 use crate::shard_run::Counted;
-use crate::shard_task::{Ended, Leave, ShardTask};
+use crate::shard_task::{Ended, ShardTask};
 use crate::status::ShardState;
 
 // === impl ShardTask ===
@@ -17,19 +18,19 @@ impl ShardTask {
     /// checkpoint, which is written first, so that nothing that is done comes again.
     pub(crate) async fn pause(mut self) -> Ended {
         tracing::info!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard,
             "the shard is paused by an operator's order; its lease is kept"
         );
-        self.status.set_state(ShardState::Paused);
+        self.scene.status.set_state(ShardState::Paused);
         self.let_pages_go();
-        let paused = Counted::new(self.metrics.shards_paused.get_or_create(&self.labels).clone());
+        let paused = Counted::new(self.work.metrics.shards_paused.get_or_create(&self.work.labels).clone());
         let leave = self.rest().await;
         drop(paused);
         match leave {
             Some(leave) => Box::pin(self.leave(leave)).await,
             None => {
                 tracing::info!(
-                    processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+                    processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard,
                     "the shard goes on"
                 );
                 Ended::Restart
@@ -39,8 +40,12 @@ impl ShardTask {
 
     /// `None` when the shard may go on.
     async fn rest(&mut self) -> Option<Leave> {
-        let (fence, abort, lease, status) =
-            (self.lease.fence(), self.abort.clone(), Arc::clone(&self.lease), self.status.clone());
+        let (fence, abort, lease, status) = (
+            self.scene.lease.fence(),
+            self.scene.abort.clone(),
+            Arc::clone(&self.scene.lease),
+            self.scene.status.clone(),
+        );
         let leave = async {
             tokio::select! {
                 biased;
@@ -51,7 +56,7 @@ impl ShardTask {
             }
         };
         let resumed = async {
-            self.checkpointer.flush().await;
+            self.scene.checkpointer.flush().await;
             status.resumed().await;
         };
         tokio::select! {
@@ -67,30 +72,30 @@ impl ShardTask {
             return Box::pin(self.leave(leave)).await;
         }
         tracing::info!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
-            checkpoint = %self.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
+            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard,
+            checkpoint = %self.scene.lease.lease().checkpoint, "the stopped shard is started again from its checkpoint"
         );
         Ended::Restart
     }
 
     /// `None` once the checkpoint is where everything is done.
     async fn write_what_is_done(&mut self) -> Option<Leave> {
-        let (fence, abort) = (self.lease.fence(), self.abort.clone());
+        let (fence, abort) = (self.scene.lease.fence(), self.scene.abort.clone());
         tokio::select! {
             biased;
             _ = fence.lost() => Some(Leave::Lost),
             () = abort.cancelled() => Some(Leave::Abort),
-            () = self.checkpointer.flush() => None,
+            () = self.scene.checkpointer.flush() => None,
         }
     }
 
     /// Why the shard is not to be rewound.
     fn refuse_rewind(&self) -> Option<String> {
-        let shard = &self.shard;
-        if self.lease.is_draining() {
+        let shard = &self.scene.shard;
+        if self.scene.lease.is_draining() {
             return Some("this worker is letting the shard go: ask the one that has it next".to_owned());
         }
-        self.options.start.shards.contains_key(shard).then(|| {
+        self.work.options.start.shards.contains_key(shard).then(|| {
             format!(
                 "the configuration has a start for shard {shard} of its own, which would count again at the next start: take it out of `start-shards` first"
             )
@@ -99,9 +104,9 @@ impl ShardTask {
 
     /// Writes where the shard begins, and begins there. The batch in hand is given up.
     pub(crate) async fn rewind(mut self) -> Ended {
-        let Some(order) = self.status.take_rewind() else { return Ended::Restart };
+        let Some(order) = self.scene.status.take_rewind() else { return Ended::Restart };
         // Whatever it was at: it is about something now.
-        self.status.doing(Activity::Checkpointing);
+        self.scene.status.doing(Activity::Checkpointing);
         if let Some(reason) = self.refuse_rewind() {
             // What is done is not to be repeated for that.
             let leave = self.write_what_is_done().await;
@@ -111,9 +116,11 @@ impl ShardTask {
                 None => Ended::Restart,
             };
         }
-        let Self { options, shard, lease, checkpointer, feed, abort, status, .. } = self;
+        let Self { work, scene, feed, .. } = self;
+        let (options, shard, lease) = (&work.options, &scene.shard, &scene.lease);
+        let (abort, status) = (&scene.abort, &scene.status);
         // From here on nothing may write how far the shard was.
-        checkpointer.end().await;
+        scene.checkpointer.end().await;
         drop(feed);
         let fence = lease.fence();
         let from = lease.lease().checkpoint.clone();
@@ -147,28 +154,28 @@ impl ShardTask {
 
     /// Waits until a record may be handed over, where their number is limited.
     pub(crate) async fn wait_for_allowance(&mut self) -> Result<(), Leave> {
-        if self.share.must_wait() {
-            self.status.doing(Activity::Allowance);
+        if self.scene.share.must_wait() {
+            self.scene.status.doing(Activity::Allowance);
         }
-        let fence = self.lease.fence();
+        let fence = self.scene.lease.fence();
         tokio::select! {
             biased;
             _ = fence.lost() => return Err(Leave::Lost),
-            () = self.abort.cancelled() => return Err(Leave::Abort),
-            () = self.lease.draining() => return Err(Leave::Drain),
-            leave = self.status.ordered() => return Err(leave),
-            () = self.share.available() => {}
+            () = self.scene.abort.cancelled() => return Err(Leave::Abort),
+            () = self.scene.lease.draining() => return Err(Leave::Drain),
+            leave = self.scene.status.ordered() => return Err(leave),
+            () = self.scene.share.available() => {}
         }
-        self.status.doing(Activity::Waiting);
+        self.scene.status.doing(Activity::Waiting);
         Ok(())
     }
 
     /// What was read ahead goes, or shards that stand would keep the bytes that the others need.
     fn let_pages_go(&mut self) {
         let read_ahead = self.feed.stop();
-        self.status.live().undone().give_up(read_ahead);
-        self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.options.out_of_range);
+        self.scene.status.live().undone().give_up(read_ahead);
+        self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.work.options.out_of_range);
         self.reservations.clear();
-        self.share.keep(0);
+        self.scene.share.keep(0);
     }
 }

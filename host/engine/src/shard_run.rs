@@ -1,7 +1,8 @@
 //! From a lease to its shard's task.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use shardmill_cause::{Trouble, with_causes};
@@ -12,6 +13,7 @@ use shardmill_stream::start::resume;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::batch_work::{BatchWork, Scene};
 use crate::checkpointer::{Cadence, Checkpointer};
 use crate::consumer::Parts;
 use crate::feed::Feed;
@@ -22,7 +24,7 @@ use crate::metrics::ConsumerLabels;
 use crate::policy::Watermark;
 use crate::shard_entry::ShardEntry;
 use crate::shard_source::{Siblings, Streams, now_ms};
-use crate::shard_task::{Ended, ShardTask, Told};
+use crate::shard_task::{Ended, Progress, ShardScene, ShardTask};
 use crate::stop::{Deadline, StopRequest};
 
 /// How long checkpoints must have failed before that is told: a throttle passes.
@@ -150,38 +152,50 @@ async fn task(
     );
     let reader = reader.await;
     let range = held.range.unwrap_or(HashKeyRange::ALL);
-    Some(ShardTask {
-        worker: parts.lease_options.worker.as_str().into(),
+    let worker: Arc<str> = parts.lease_options.worker.as_str().into();
+    let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
+    let scene = Arc::new(ShardScene {
+        worker: Arc::clone(&worker),
         status,
         share: parts.allowance.share(),
-        feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
-        watermark: Watermark::new(options.checkpoint, resume.done.clone()),
-        unpacker: Unpacker::new(resume.done, range, options.out_of_range),
-        reservations: Vec::new(),
-        closed: None,
-        millis_behind: None,
-        meter: Meter::new(Instant::now()),
+        progress: Mutex::new(Progress::new(Watermark::new(options.checkpoint, resume.done.clone()))),
         checkpointer: Checkpointer::start(
             Arc::clone(&lease),
-            Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count },
+            cadence,
             Arc::clone(&shared.trouble),
             parts.metrics.clone(),
             labels.clone(),
         ),
+        directory: Arc::new(Siblings { stream, incarnation }),
+        options: Arc::clone(&options),
+        shard,
+        abort: shared.abort.clone(),
+        is_last: AtomicBool::new(false),
+        is_followed: AtomicBool::new(false),
+        lease: Arc::clone(&lease),
+    });
+    let work = Arc::new(BatchWork {
+        worker,
         guest: Arc::clone(&parts.guest),
         plugin: Arc::clone(&parts.plugin),
         destinations: parts.destinations.clone(),
         dead_letters: parts.dead_letters.clone(),
-        directory: Arc::new(Siblings { stream, incarnation }),
         metrics: parts.metrics.clone(),
         labels,
-        hooks_called: 0,
-        told: Told::default(),
+        hooks_called: AtomicU64::new(0),
+        told: Mutex::default(),
         wall_clock: Arc::new(now_ms),
-        options,
-        shard,
-        lease,
-        abort: shared.abort.clone(),
+        scene: Arc::clone(&scene) as Arc<dyn Scene>,
+        options: Arc::clone(&options),
+    });
+    Some(ShardTask {
+        work,
+        scene,
+        feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
+        unpacker: Unpacker::new(resume.done, range, options.out_of_range),
+        reservations: Vec::new(),
+        closed: None,
+        meter: Meter::new(Instant::now()),
         deadline: shared.deadline.clone(),
         stop_request: shared.stop_request.clone(),
     })

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use shardmill_record::{Batch, BatchBuilder, Position};
+use shardmill_record::{Batch, BatchBuilder};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::{Leave, ShardTask};
+use super::ShardTask;
+use crate::batch_work::Leave;
 use crate::feed::{Fed, PAGE_BYTES};
 use crate::live::Activity;
 
@@ -22,13 +23,13 @@ impl ShardTask {
             self.reservations.clear();
         }
         // Also in the middle of a page, which may hold many batches.
-        if self.lease.is_draining() && !self.nothing_left() {
+        if self.scene.lease.is_draining() && !self.nothing_left() {
             return Err(Leave::Drain);
         }
-        if let Some(leave) = self.status.order() {
+        if let Some(leave) = self.scene.status.order() {
             return Err(leave);
         }
-        self.status.doing(Activity::Waiting);
+        self.scene.status.doing(Activity::Waiting);
         let mut builder = BatchBuilder::default();
         let mut deadline = None;
         loop {
@@ -36,7 +37,7 @@ impl ShardTask {
                 self.wait_for_allowance().await?;
             }
             let full = self.unpack(&mut builder);
-            if full || (!builder.is_empty() && (self.closed.is_some() || self.options.batch.wait.is_zero())) {
+            if full || (!builder.is_empty() && (self.closed.is_some() || self.work.options.batch.wait.is_zero())) {
                 return Ok(Some(builder.build()));
             }
             if self.closed.is_some() {
@@ -45,20 +46,20 @@ impl ShardTask {
                 return Err(Leave::Closed);
             }
             if !builder.is_empty() {
-                deadline.get_or_insert_with(|| Instant::now() + self.options.batch.wait);
+                deadline.get_or_insert_with(|| Instant::now() + self.work.options.batch.wait);
                 // Batches that wait must not take all of the memory, or nobody could read what they wait for.
                 if !self.reservations.iter().all(|reservation| reservation.leaves(PAGE_BYTES)) {
                     return Ok(Some(builder.build()));
                 }
             }
             // Nothing of the builder is lost when this is left: it has not been checkpointed, so it is read again.
-            let fence = self.lease.fence();
+            let fence = self.scene.lease.fence();
             let fed = tokio::select! {
                 biased;
                 _ = fence.lost() => return Err(Leave::Lost),
-                _ = self.abort.cancelled() => return Err(Leave::Abort),
-                _ = self.lease.draining() => return Err(Leave::Drain),
-                leave = self.status.ordered() => return Err(leave),
+                _ = self.scene.abort.cancelled() => return Err(Leave::Abort),
+                _ = self.scene.lease.draining() => return Err(Leave::Drain),
+                leave = self.scene.status.ordered() => return Err(leave),
                 fed = self.feed.next() => fed,
                 _ = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                     return Ok(Some(builder.build()));
@@ -74,16 +75,16 @@ impl ShardTask {
     }
 
     fn unpack(&mut self, builder: &mut BatchBuilder) -> bool {
-        let limits = self.share.limits(&self.options.batch.limits);
+        let limits = self.scene.share.limits(&self.work.options.batch.limits);
         let met = self.unpacker.fill(builder, &limits);
-        self.share.keep(builder.len());
+        self.scene.share.keep(builder.len());
         for (family, count) in [
-            (&self.metrics.aggregates, met.aggregates),
-            (&self.metrics.broken_aggregates, met.broken_aggregates),
-            (&self.metrics.records_out_of_range, met.out_of_range),
+            (&self.work.metrics.aggregates, met.aggregates),
+            (&self.work.metrics.broken_aggregates, met.broken_aggregates),
+            (&self.work.metrics.records_out_of_range, met.out_of_range),
         ] {
             if count > 0 {
-                family.get_or_create(&self.labels).inc_by(count);
+                family.get_or_create(&self.work.labels).inc_by(count);
             }
         }
         if self.unpacker.is_empty() && builder.is_empty() {
@@ -96,15 +97,15 @@ impl ShardTask {
     fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
         let fed = match fed {
             Some(Ok(fed)) => fed,
-            Some(Err(error)) => return Err(Self::stop(format!("it cannot be read: {error}"))),
-            None => return Err(Self::stop("its reader has ended without saying why")),
+            Some(Err(error)) => return Err(Leave::stop(format!("it cannot be read: {error}"))),
+            None => return Err(Leave::stop("its reader has ended without saying why")),
         };
         let empty = fed.page.is_empty();
         if let Some(throughput) = self.meter.add(Instant::now(), fed.page.content() as u64) {
-            self.lease.measured(throughput);
+            self.scene.lease.measured(throughput);
         }
-        self.millis_behind = fed.millis_behind;
-        self.status.set_lag(fed.millis_behind);
+        self.scene.set_millis_behind(fed.millis_behind);
+        self.scene.status.set_lag(fed.millis_behind);
         self.reservations.extend(fed.reservation);
         self.unpacker.push(fed.page);
         self.closed = fed.end;
@@ -113,20 +114,8 @@ impl ShardTask {
 
     fn advance_over_nothing(&mut self, builder: BatchBuilder) {
         if let Some(position) = builder.build().through() {
-            self.advance(position.clone(), None, 0);
+            self.scene.advance(position.clone(), None, 0);
         }
-    }
-
-    /// Everything up to `position` is done and its outputs are acknowledged: `records` more, the last of them at
-    /// `last_record`.
-    pub(crate) fn advance(&mut self, position: Position, last_record: Option<Position>, records: usize) {
-        self.status.set_position(position.to_string());
-        self.checkpointer.advance(self.watermark.reach(position, last_record), records as u64);
-    }
-
-    /// The guest lets the checkpoint go up to here.
-    pub(crate) fn allow(&mut self, position: Position) {
-        self.checkpointer.advance(self.watermark.allow(position), 0);
     }
 
     /// Whether nothing of the shard comes after what has been handed out.

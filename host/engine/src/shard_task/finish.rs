@@ -6,8 +6,8 @@ use std::time::Duration;
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
-use super::hooks::HookEnd;
-use super::{Ended, Leave, ShardTask};
+use super::{Ended, ShardTask};
+use crate::batch_work::{HookEnd, Leave};
 use crate::live::Activity;
 use crate::shard_run::Counted;
 use crate::status::ShardState;
@@ -36,10 +36,10 @@ impl ShardTask {
     }
 
     /// What is in flight is given up; what was done before is not.
-    async fn aborted(mut self) -> Ended {
-        let checkpointed = tokio::time::timeout(LAST_CHECKPOINT, self.checkpointer.flush()).await.is_ok();
+    async fn aborted(self) -> Ended {
+        let checkpointed = tokio::time::timeout(LAST_CHECKPOINT, self.scene.checkpointer.flush()).await.is_ok();
         tracing::warn!(
-            processor = %self.options.processor, shard = %self.shard, checkpointed,
+            processor = %self.work.options.processor, shard = %self.scene.shard, checkpointed,
             "the time for the stop is over; what was in flight will be repeated by a successor"
         );
         Ended::Aborted
@@ -54,8 +54,8 @@ impl ShardTask {
     /// sees a finished parent without its children.
     async fn complete(mut self) -> Ended {
         let failed = loop {
-            self.status.doing(Activity::Ending);
-            match self.call_hook(Hook::ShardEnded, self.options.hook_timeout).await {
+            self.scene.status.doing(Activity::Ending);
+            match self.work.call_hook(Hook::ShardEnded, self.work.options.hook_timeout).await {
                 Ok(HookEnd::Done) => break String::new(),
                 Ok(HookEnd::Aborted) => return self.aborted().await,
                 // It has not been told.
@@ -70,27 +70,27 @@ impl ShardTask {
                 Err(refused) => return self.stand(Scope::Shard, refused.to_string()).await,
             }
         };
-        if let Some((allowed, last)) = self.watermark.held_back() {
+        if let Some((allowed, last)) = self.scene.held_back() {
             let allowed = allowed.map_or_else(|| "nowhere yet".to_owned(), |allowed| format!("to {allowed} only"));
             let reason = format!(
                 "the shard is closed and all of it is processed, and its processor lets the checkpoint go {allowed}, and not to the last record at {last} (`checkpoint = \"guest\"`){failed}"
             );
             return self.stand(Scope::Shard, reason).await;
         }
-        self.status.doing(Activity::Ending);
-        let (fence, lease) = (self.lease.fence(), Arc::clone(&self.lease));
+        self.scene.status.doing(Activity::Ending);
+        let (fence, lease) = (self.scene.lease.fence(), Arc::clone(&self.scene.lease));
         let named = self.closed.take().and_then(|closed| closed.children);
         let mut failures = 0u32;
         loop {
             let completed = async {
-                self.checkpointer.flush().await;
-                let children = self.directory.children(&self.shard, named.as_deref()).await?;
-                self.lease.complete(&children).await.map_err(Into::into)
+                self.scene.checkpointer.flush().await;
+                let children = self.scene.directory.children(&self.scene.shard, named.as_deref()).await?;
+                self.scene.lease.complete(&children).await.map_err(Into::into)
             };
             let result: Result<(), Box<dyn std::error::Error + Send + Sync>> = tokio::select! {
                 biased;
                 _ = fence.lost() => return Ended::Lost,
-                _ = self.abort.cancelled() => return Ended::Aborted,
+                _ = self.scene.abort.cancelled() => return Ended::Aborted,
                 result = completed => result,
                 // Whoever is next can write the end as well.
                 () = async { lease.draining().await; tokio::time::sleep(LAST_CHECKPOINT).await } => {
@@ -100,7 +100,7 @@ impl ShardTask {
             match result {
                 Ok(()) => {
                     tracing::info!(
-                        processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+                        processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard,
                         "the shard is closed and all of it is processed"
                     );
                     return Ended::Complete;
@@ -109,7 +109,7 @@ impl ShardTask {
                     failures += 1;
                     if failures == 1 {
                         tracing::warn!(
-                            processor = %self.options.processor, shard = %self.shard, error = with_causes(error.as_ref()),
+                            processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(error.as_ref()),
                             "the shard's end could not be written; trying again"
                         );
                     }
@@ -123,28 +123,28 @@ impl ShardTask {
 
     /// Waits before the shard's end is tried again; a reason to leave ends that.
     async fn before_retry(&self) -> Option<Leave> {
-        let fence = self.lease.fence();
+        let fence = self.scene.lease.fence();
         tokio::select! {
             biased;
             _ = fence.lost() => Some(Leave::Lost),
-            () = self.abort.cancelled() => Some(Leave::Abort),
-            () = self.lease.draining() => Some(Leave::Drain),
-            () = self.status.rewinding() => Some(Leave::Rewind),
+            () = self.scene.abort.cancelled() => Some(Leave::Abort),
+            () = self.scene.lease.draining() => Some(Leave::Drain),
+            () = self.scene.status.rewinding() => Some(Leave::Rewind),
             () = tokio::time::sleep(RETRY_AFTER) => None,
         }
     }
 
-    async fn release(mut self) -> Ended {
-        self.status.set_state(ShardState::Draining);
-        let fence = self.lease.fence();
-        let abort = self.abort.clone();
+    async fn release(self) -> Ended {
+        self.scene.status.set_state(ShardState::Draining);
+        let fence = self.scene.lease.fence();
+        let abort = self.scene.abort.clone();
         let checkpointed = async {
             // Before the hook, which may take all the time that is left, and after it.
-            self.checkpointer.flush().await;
-            let time_left = self.lease.time_left(self.deadline.left(self.options.hook_timeout));
+            self.scene.checkpointer.flush().await;
+            let time_left = self.scene.lease.time_left(self.deadline.left(self.work.options.hook_timeout));
             let time_left_ms = u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX);
-            self.tell(Hook::Revoked { time_left_ms }, time_left).await;
-            self.checkpointer.flush().await;
+            self.work.tell(Hook::Revoked { time_left_ms }, time_left).await;
+            self.scene.checkpointer.flush().await;
         };
         let finished = tokio::select! {
             biased;
@@ -159,12 +159,12 @@ impl ShardTask {
         let released = tokio::select! {
             biased;
             () = abort.cancelled() => return Ended::Aborted,
-            released = self.lease.release() => released,
+            released = self.scene.lease.release() => released,
         };
         if let Err(error) = released {
             // It expires by itself then; nothing is lost but time.
             tracing::warn!(
-                processor = %self.options.processor, shard = %self.shard, error = with_causes(&error),
+                processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(&error),
                 "the lease could not be released; a successor must wait until it expires"
             );
         }
@@ -175,7 +175,7 @@ impl ShardTask {
     /// failure policy stops more than the shard, the lease is let go with the consumer's others.
     async fn stand(mut self, scope: Scope, reason: String) -> Ended {
         let remedy = match scope {
-            Scope::Shard if self.options.delivery == Delivery::AtMostOnce => {
+            Scope::Shard if self.work.options.delivery == Delivery::AtMostOnce => {
                 "the shard is stopped; what was in hand is handed over at most once; mend the cause, then start the shard again (`shardmill restart`) or the worker, to go on behind that"
             }
             Scope::Shard => {
@@ -185,21 +185,22 @@ impl ShardTask {
             Scope::Process => "the failure policy stops the process",
         };
         tracing::error!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard, reason, "{remedy}"
+            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard, reason, "{remedy}"
         );
-        let stopped = Counted::new(self.metrics.shards_stopped.get_or_create(&self.labels).clone());
-        self.status.set_state(ShardState::Stopped { reason: reason.clone() });
+        let stopped = Counted::new(self.work.metrics.shards_stopped.get_or_create(&self.work.labels).clone());
+        self.scene.status.set_state(ShardState::Stopped { reason: reason.clone() });
         // What was read ahead goes, or shards that stand would keep the bytes that the others need.
         self.feed.stop();
-        self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.options.out_of_range);
+        self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.work.options.out_of_range);
         self.reservations.clear();
-        self.share.keep(0);
+        self.scene.share.keep(0);
         if scope != Scope::Shard {
-            let (stream, shard) = (Arc::clone(&self.options.stream), self.shard.clone());
+            let (stream, shard) = (Arc::clone(&self.work.options.stream), self.scene.shard.clone());
             self.stop_request.ask(StopReason { stream, shard, reason, process: scope == Scope::Process });
         }
-        let fence = self.lease.fence();
-        let (abort, lease, status) = (self.abort.clone(), Arc::clone(&self.lease), self.status.clone());
+        let fence = self.scene.lease.fence();
+        let (abort, lease, status) =
+            (self.scene.abort.clone(), Arc::clone(&self.scene.lease), self.scene.status.clone());
         let leave = async {
             tokio::select! {
                 biased;
@@ -214,7 +215,7 @@ impl ShardTask {
         let leave = tokio::select! {
             biased;
             leave = &mut leave => leave,
-            () = self.checkpointer.flush() => leave.await,
+            () = self.scene.checkpointer.flush() => leave.await,
         };
         drop(stopped);
         match leave {

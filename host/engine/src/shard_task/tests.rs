@@ -10,26 +10,32 @@ mod losing;
 mod orders;
 mod outputs;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{Coordinator, Event, Lease, LeaseKey, TokioClock, WorkerId};
+use shardmill_plugin::ShardContext;
 use shardmill_plugin::{
     Cause, FailedRecord, Failure, Outcome, OutcomeLimits, Output, ProcessError, SkippedRecord, Trap,
 };
-use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, Position, UserRecord};
+use shardmill_record::{Batch, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, Position, Unpacker, UserRecord};
 use shardmill_stream::start::Start;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use self::fakes::{FakeGuest, FakeReader, Kept, Letters, OneShard, shard};
 use super::*;
-use crate::checkpointer::Cadence;
+use crate::batch_work::Scene;
+use crate::checkpointer::{Cadence, Checkpointer};
+use crate::metrics::ConsumerLabels;
+use crate::policy::Watermark;
 use crate::{
-    Backoff, BatchOptions, Budget, CheckpointBy, Delivery, Destination, FailurePolicy, Status, Then, Tolerance,
+    Backoff, BatchOptions, Budget, CheckpointBy, DeadLetters, Delivery, Destination, Destinations, FailurePolicy,
+    Guest, Metrics, Options, Status, Then, Tolerance,
 };
 
 const SHARD: &str = "shardId-000000000000";
@@ -110,17 +116,11 @@ impl Run {
         let place = options.failure.then == Then::DeadLetter;
         let entry = status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD)));
         entry.live().attach(shardmill_stream::Metrics::default().condition("s", &shard(SHARD)), &lease);
-        let task = ShardTask {
+        let scene = Arc::new(ShardScene {
             worker: "w1".into(),
             status: entry,
-            feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
-            watermark: Watermark::new(options.checkpoint, checkpoint.clone()),
-            unpacker: Unpacker::new(checkpoint, HashKeyRange::ALL, OutOfRange::Deliver),
-            reservations: Vec::new(),
-            closed: None,
-            millis_behind: None,
             share: crate::Allowance::default().share(),
-            meter: crate::meter::Meter::new(tokio::time::Instant::now()),
+            progress: Mutex::new(Progress::new(Watermark::new(options.checkpoint, checkpoint.clone()))),
             checkpointer: Checkpointer::start(
                 Arc::clone(&lease),
                 cadence,
@@ -128,22 +128,38 @@ impl Run {
                 metrics.clone(),
                 labels.clone(),
             ),
+            directory: Arc::new(OneShard),
+            options: Arc::clone(&options),
+            shard: shard(SHARD),
+            lease: Arc::clone(&lease),
+            abort: abort.clone(),
+            is_last: AtomicBool::new(false),
+            is_followed: AtomicBool::new(false),
+        });
+        let work = Arc::new(BatchWork {
+            worker: "w1".into(),
             guest: Arc::clone(&guest) as Arc<dyn Guest>,
             plugin: "digest".into(),
             destinations,
             dead_letters: place.then(|| Arc::clone(&letters) as Arc<dyn DeadLetters>),
-            directory: Arc::new(OneShard),
             metrics: metrics.clone(),
             labels,
-            hooks_called: 0,
-            told: Told::default(),
+            hooks_called: AtomicU64::new(0),
+            told: Mutex::default(),
+            scene: Arc::clone(&scene) as Arc<dyn Scene>,
             options,
-            shard: shard(SHARD),
-            lease,
-            abort: abort.clone(),
+            wall_clock: Arc::new(move || u64::try_from(began.elapsed().as_millis()).unwrap()),
+        });
+        let task = ShardTask {
+            work,
+            scene,
+            feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
+            unpacker: Unpacker::new(checkpoint, HashKeyRange::ALL, OutOfRange::Deliver),
+            reservations: Vec::new(),
+            closed: None,
+            meter: crate::meter::Meter::new(tokio::time::Instant::now()),
             deadline: deadline.clone(),
             stop_request: stop_request.clone(),
-            wall_clock: Arc::new(move || u64::try_from(began.elapsed().as_millis()).unwrap()),
         };
         let task = tokio::spawn(task.run());
         Self {

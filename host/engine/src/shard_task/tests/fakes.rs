@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource, Survey};
-use shardmill_plugin::{Failure, HookOutcome, Outcome};
-use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, UserRecord};
+use shardmill_plugin::{Failure, HookOutcome, Outcome, ShardContext};
+use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, ShardId, UserRecord};
 use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
 use tokio::time::sleep;
 
-use super::super::*;
 use super::SHARD;
-use crate::{DeadLetter, DeadLetterError, Destination, Hook, SendError};
+use crate::shard_source::Directory;
+use crate::{DeadLetter, DeadLetterError, DeadLetters, Destination, Guest, Hook, SendError};
 
 /// Of the stream of [`OneShard`].
 pub(super) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/s";

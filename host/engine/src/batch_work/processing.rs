@@ -7,7 +7,7 @@ use shardmill_plugin::{Failure, Outcome, ProcessError};
 use shardmill_record::{Batch, Position};
 use tokio::time::Instant;
 
-use super::{Leave, ShardTask};
+use super::{BatchWork, Leave};
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Applied, BatchProgress, Decision, Delivery, GivenUp};
@@ -54,12 +54,12 @@ impl Attempt {
     }
 }
 
-// === impl ShardTask ===
+// === impl BatchWork ===
 
-impl ShardTask {
+impl BatchWork {
     /// Brings one batch to its end: every record done and every output acknowledged, or given up and dealt with by the
     /// failure policy; or the shard is left with what is done at the batch's front accounted for.
-    pub(crate) async fn process(&mut self, batch: Batch) -> Result<(), Leave> {
+    pub(crate) async fn process(&self, batch: Batch) -> Result<(), Leave> {
         let started = Instant::now();
         let policy = &self.options.failure;
         let (attempts, bisect) = match self.options.delivery {
@@ -67,9 +67,8 @@ impl ShardTask {
             Delivery::AtMostOnce => (1, false),
         };
         let mut progress = BatchProgress::new(batch.len(), attempts, bisect);
-        self.status.handed_out(&batch, 0, !self.unpacker.is_empty());
         if self.options.delivery == Delivery::AtMostOnce {
-            self.checkpoint_first(&batch).await?;
+            self.scene.checkpoint_first(&batch).await?;
         }
         let leave = match self.work_through(&batch, &mut progress).await {
             Ok(leave) => leave,
@@ -84,7 +83,7 @@ impl ShardTask {
     }
 
     /// Hands records over until all are dealt with, or there is a reason to leave.
-    async fn work_through(&mut self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
+    async fn work_through(&self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
         let mut trials = Trials::default();
         loop {
             let handed = progress.next_part().to_vec();
@@ -100,13 +99,13 @@ impl ShardTask {
             let came = self.judge(&part, result, progress);
             self.note(batch, &came.applied);
             if let Some(position) = came.checkpoint.clone() {
-                self.allow(position);
+                self.scene.allow(position);
             }
             if came.has_failed() {
                 self.count_failure(came.kind);
                 self.give_up_old(batch, progress);
                 if let Some(reason) = came.stop {
-                    return Ok(Some(Self::stop(reason)));
+                    return Ok(Some(Leave::stop(reason)));
                 }
                 if let Some(leave) = self.policy_stops(batch, &part, progress, came.whole) {
                     return Ok(Some(leave));
@@ -129,11 +128,11 @@ impl ShardTask {
             }
         }
         if trials.failed > 0 {
-            self.status.set_state(ShardState::Running);
+            self.scene.set_state(ShardState::Running);
         }
         if trials.told && progress.given_up_count() == 0 {
             tracing::info!(
-                processor = %self.options.processor, shard = %self.shard, attempts = trials.failed + 1,
+                processor = %self.options.processor, shard = %self.scene.origin().shard, attempts = trials.failed + 1,
                 "the batch that failed is processed"
             );
         }
@@ -148,19 +147,16 @@ impl ShardTask {
     }
 
     /// Calls the guest once. A call that is given up takes its instance with it.
-    async fn call(&mut self, part: &Batch, attempt: u32) -> Result<Result<Outcome, Failure>, Leave> {
+    async fn call(&self, part: &Batch, attempt: u32) -> Result<Result<Outcome, Failure>, Leave> {
         if let Some(last) = part.len().checked_sub(1) {
-            self.watermark.hand_over(part.position(last));
+            self.scene.hand_over(part.position(last));
         }
-        let context = self.context(attempt, self.nothing_left());
-        let fence = self.lease.fence();
+        let context = self.scene.context(attempt);
         self.metrics.batches.get_or_create(&self.labels).inc();
-        self.status.doing(Activity::Guest);
+        self.scene.doing(Activity::Guest);
         tokio::select! {
             biased;
-            _ = fence.lost() => Err(Leave::Lost),
-            _ = self.abort.cancelled() => Err(Leave::Abort),
-            () = self.status.rewinding() => Err(Leave::Rewind),
+            leave = self.scene.cut_off() => Err(leave),
             result = self.guest.process(&context, part) => Ok(result),
         }
     }

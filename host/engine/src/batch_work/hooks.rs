@@ -1,12 +1,13 @@
 //! Events of the shard's life, as its guest is told of them.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shardmill_plugin::{Failure, InvalidOutcome};
 use shardmill_record::Position;
 use tokio::time::{Instant, timeout_at};
 
-use super::ShardTask;
+use super::BatchWork;
 use crate::live::Activity;
 use crate::{Hook, SendError};
 
@@ -21,15 +22,15 @@ pub(crate) enum HookEnd {
     Aborted,
 }
 
-// === impl ShardTask ===
+// === impl BatchWork ===
 
-impl ShardTask {
+impl BatchWork {
     /// Tells the guest of an event whose outputs nothing depends on: what cannot be sent is logged.
-    pub(crate) async fn tell(&mut self, hook: Hook, time: Duration) {
+    pub(crate) async fn tell(&self, hook: Hook, time: Duration) {
         let name = hook.name();
         if let Err(error) = self.call_hook(hook, time).await {
             tracing::warn!(
-                processor = %self.options.processor, shard = %self.shard, hook = name, %error,
+                processor = %self.options.processor, shard = %self.scene.origin().shard, hook = name, %error,
                 "the outputs of a hook could not be sent"
             );
         }
@@ -38,15 +39,16 @@ impl ShardTask {
     /// Tells the guest of an event, if it wants to know, and sends what it returns. The call is bounded in time, and
     /// one that fails is logged and holds nothing up; its outputs are sent like those of records, for as long as it
     /// takes.
-    pub(super) async fn call_hook(&mut self, hook: Hook, time: Duration) -> Result<HookEnd, SendError> {
+    pub(crate) async fn call_hook(&self, hook: Hook, time: Duration) -> Result<HookEnd, SendError> {
         if !self.guest.has_hooks() {
             return Ok(HookEnd::Done);
         }
-        self.hooks_called += 1;
-        self.status.doing(Activity::Hook);
-        let (id, name) = (self.hooks_called, hook.name());
-        let context = self.context(1, matches!(hook, Hook::ShardEnded));
-        let fence = self.lease.fence();
+        self.scene.doing(Activity::Hook);
+        let id = self.hooks_called.fetch_add(1, Ordering::Relaxed) + 1;
+        let name = hook.name();
+        let mut context = self.scene.context(1);
+        context.last_batch = matches!(hook, Hook::ShardEnded);
+        let fence = self.scene.fence();
         let known = |output: &str| self.destinations.contains(output);
         let call = async {
             let outcome = self.guest.hook(id, &context, hook).await?;
@@ -57,7 +59,7 @@ impl ShardTask {
         let result = tokio::select! {
             biased;
             _ = fence.lost() => return Err(SendError::Fenced),
-            () = self.abort.cancelled() => return Ok(HookEnd::Aborted),
+            () = self.scene.aborted() => return Ok(HookEnd::Aborted),
             result = timeout_at(Instant::now() + time, call) => result,
         };
         let failed = match result {
@@ -65,12 +67,12 @@ impl ShardTask {
                 let outputs = tokio::select! {
                     biased;
                     _ = fence.lost() => return Err(SendError::Fenced),
-                    () = self.abort.cancelled() => return Ok(HookEnd::Aborted),
+                    () = self.scene.aborted() => return Ok(HookEnd::Aborted),
                     sent = self.destinations.send(settled.outputs, &fence) => sent?,
                 };
                 self.metrics.outputs.get_or_create(&self.labels).inc_by(outputs as u64);
                 if let Some(position) = settled.checkpoint {
-                    self.allow(position);
+                    self.scene.allow(position);
                 }
                 return Ok(HookEnd::Done);
             }
@@ -80,7 +82,7 @@ impl ShardTask {
         let (reason, unmade) = failed;
         self.count_failure("hook");
         tracing::warn!(
-            processor = %self.options.processor, shard = %self.shard, hook = name, reason,
+            processor = %self.options.processor, shard = %self.scene.origin().shard, hook = name, reason,
             "a hook failed"
         );
         Ok(HookEnd::Failed { reason, unmade })
@@ -89,10 +91,10 @@ impl ShardTask {
     /// A guest that names a position behind everything that it has seen does not mean this shard: were that taken, the
     /// checkpoint would pass everything that is done from then on.
     pub(super) fn check_checkpoint(&self, checkpoint: Option<&Position>) -> Result<(), InvalidOutcome> {
-        let last = self.watermark.handed_over();
+        let last = self.scene.handed_over();
         match checkpoint {
-            Some(position) if last.is_none_or(|last| position > last) => {
-                Err(InvalidOutcome::CheckpointBeyond { position: position.clone(), last: last.cloned() })
+            Some(position) if last.as_ref().is_none_or(|last| position > last) => {
+                Err(InvalidOutcome::CheckpointBeyond { position: position.clone(), last })
             }
             _good => Ok(()),
         }

@@ -9,7 +9,7 @@ use shardmill_record::Batch;
 use tokio::time::Instant;
 
 use super::processing::{Attempt, Trials};
-use super::{Leave, ShardTask};
+use super::{BatchWork, Leave};
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{
@@ -29,20 +29,20 @@ const UNMADE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), lon
 /// A guest that wishes to wait for longer is called again then: it may have meant something else.
 const LONGEST_WISH: Duration = Duration::from_secs(3600);
 
-// === impl ShardTask ===
+// === impl BatchWork ===
 
-impl ShardTask {
+impl BatchWork {
     /// Counts what failed, and says now and then that records are skipped: a skip is a decision of the guest that
     /// nobody else sees.
-    pub(super) fn note(&mut self, batch: &Batch, applied: &Applied) {
+    pub(super) fn note(&self, batch: &Batch, applied: &Applied) {
         if applied.failed > 0 {
             self.metrics.records_failed.get_or_create(&self.labels).inc_by(applied.failed as u64);
         }
         if let Some((index, reason)) = &applied.first_skip
-            && is_due(&mut self.told.skip)
+            && is_due(&mut self.told().skip)
         {
             tracing::info!(
-                processor = %self.options.processor, shard = %self.shard, position = %batch.position(*index), reason,
+                processor = %self.options.processor, shard = %self.scene.origin().shard, position = %batch.position(*index), reason,
                 records = applied.skipped, "the guest skips records; further ones are in the metrics"
             );
         }
@@ -50,7 +50,7 @@ impl ShardTask {
 
     /// Waits as long as has to be before the next call. A reason to leave ends the wait, and there may be one without.
     pub(super) async fn before_another(
-        &mut self,
+        &self,
         batch: &Batch,
         progress: &BatchProgress,
         came: &Attempt,
@@ -71,11 +71,10 @@ impl ShardTask {
         } else {
             Duration::ZERO
         };
-        self.status.set_state(ShardState::Retrying { reason, attempts: trials.failed });
+        self.scene.set_state(ShardState::Retrying { reason, attempts: trials.failed });
         // What the guest wishes is about records that come again.
         let wish = came.after.filter(|_| came.applied.split || failures > 0);
         let wait = wish.map_or(backoff, |wish| wish.min(LONGEST_WISH).max(backoff));
-        let fence = self.lease.fence();
         let waited = async {
             if wait.is_zero() {
                 // A timer has a millisecond to go at least, and a split has many calls.
@@ -84,26 +83,11 @@ impl ShardTask {
                 tokio::time::sleep(wait).await;
             }
         };
-        self.status.doing(Activity::BackingOff);
+        self.scene.doing(Activity::BackingOff);
         tokio::select! {
             biased;
-            _ = fence.lost() => Some(Leave::Lost),
-            _ = self.abort.cancelled() => Some(Leave::Abort),
-            _ = self.lease.draining() => Some(Leave::Drain),
-            leave = self.ordered() => Some(leave),
+            leave = self.scene.called_away(self.options.delivery) => Some(leave),
             () = waited => None,
-        }
-    }
-
-    /// Returns when an operator's order ends the wait. What is handed over at most once is not left for a pause: nobody
-    /// would come back to it.
-    async fn ordered(&self) -> Leave {
-        match self.options.delivery {
-            Delivery::AtLeastOnce => self.status.ordered().await,
-            Delivery::AtMostOnce => {
-                self.status.rewinding().await;
-                Leave::Rewind
-            }
         }
     }
 
@@ -116,17 +100,17 @@ impl ShardTask {
         trials.told = true;
         let records = if came.unmade { came.records } else { came.applied.failed };
         tracing::warn!(
-            processor = %self.options.processor, shard = %self.shard, records, reason,
+            processor = %self.options.processor, shard = %self.scene.origin().shard, records, reason,
             attempts_allowed = self.options.failure.attempts,
             "a batch failed and will be tried again"
         );
     }
 
-    fn show_split(&mut self, batch: &Batch, reason: &str) {
+    fn show_split(&self, batch: &Batch, reason: &str) {
         self.metrics.batches_split.get_or_create(&self.labels).inc();
-        if is_due(&mut self.told.split) {
+        if is_due(&mut self.told().split) {
             tracing::warn!(
-                processor = %self.options.processor, shard = %self.shard, first = %batch.position(0),
+                processor = %self.options.processor, shard = %self.scene.origin().shard, first = %batch.position(0),
                 records = batch.len(), reason,
                 "a batch failed as a whole, and is split until the records to blame stand alone; further ones are in the metrics"
             );
@@ -140,36 +124,34 @@ impl ShardTask {
     /// Stores records that are given up. A reason to leave if that is not possible.
     pub(super) async fn store(&self, batch: &Batch, given_up: &[GivenUp]) -> Result<(), Leave> {
         let Some(place) = &self.dead_letters else {
-            return Err(Self::stop("records are given up, and the processor has no place for dead letters"));
+            return Err(Leave::stop("records are given up, and the processor has no place for dead letters"));
         };
         let now = (self.wall_clock)();
         let letters = given_up.iter().map(|given_up| self.letter(batch, given_up, now)).collect();
-        let fence = self.lease.fence();
-        self.status.doing(Activity::Storing);
+        let fence = self.scene.fence();
+        self.scene.doing(Activity::Storing);
         let stored = tokio::select! {
             biased;
-            _ = fence.lost() => return Err(Leave::Lost),
-            _ = self.abort.cancelled() => return Err(Leave::Abort),
-            () = self.status.rewinding() => return Err(Leave::Rewind),
+            leave = self.scene.cut_off() => return Err(leave),
             // Whoever goes on with the shard stores them. At most once that is nobody.
-            () = self.lease.draining(), if self.options.delivery == Delivery::AtLeastOnce => return Err(Leave::Drain),
+            () = self.scene.draining(), if self.options.delivery == Delivery::AtLeastOnce => return Err(Leave::Drain),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {
             Ok(()) => Ok(()),
             Err(DeadLetterError::Fenced) => Err(Leave::Lost),
-            Err(refused) => Err(Self::stop(refused.to_string())),
+            Err(refused) => Err(Leave::stop(refused.to_string())),
         }
     }
 
     fn letter(&self, batch: &Batch, given_up: &GivenUp, now: u64) -> DeadLetter {
-        let record = batch.record(given_up.index);
+        let (record, origin) = (batch.record(given_up.index), self.scene.origin());
         DeadLetter {
             application: self.options.application.clone(),
             processor: self.options.processor.clone(),
-            stream: self.options.stream.clone(),
-            stream_arn: self.directory.stream_arn().into(),
-            shard: self.shard.clone(),
+            stream: origin.stream,
+            stream_arn: origin.stream_arn,
+            shard: origin.shard,
             position: batch.position(given_up.index),
             partition_key: record.partition_key.to_owned(),
             explicit_hash_key: record.explicit_hash_key.and_then(|key| key.parse().ok()),
@@ -180,7 +162,7 @@ impl ShardTask {
             reason: given_up.reason.clone(),
             plugin: self.plugin.clone(),
             worker: self.worker.clone(),
-            lease_epoch: self.lease.lease().epoch.get(),
+            lease_epoch: origin.lease_epoch,
         }
     }
 
@@ -199,14 +181,14 @@ impl ShardTask {
             }
         };
         tracing::warn!(
-            processor = %self.options.processor, stream = %self.options.stream, shard = %self.shard,
+            processor = %self.options.processor, stream = %self.scene.origin().stream, shard = %self.scene.origin().shard,
             records = given_up.len(), of = batch.len(), first = %batch.position(first.index), attempts = first.attempts,
             why = first.why.as_str(), reason = first.reason, then = then.as_str(), "{text}"
         );
     }
 
     /// Tells the guest of records that are given up. What it returns is sent before the checkpoint passes them.
-    pub(super) async fn tell_given_up(&mut self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), SendError> {
+    pub(super) async fn tell_given_up(&self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), SendError> {
         let record = |given_up: GivenUp| GivenUpRecord {
             position: batch.position(given_up.index),
             reason: given_up.reason,

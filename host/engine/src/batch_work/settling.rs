@@ -4,37 +4,20 @@ use shardmill_plugin::OutcomeLimits;
 use shardmill_record::Batch;
 
 use super::failing::Given;
-use super::{Leave, ShardTask};
+use super::{BatchWork, Leave};
 use crate::live::Activity;
-use crate::{BatchProgress, Decision, Delivery, Front, GivenUp, Invariant, SendError};
+use crate::{BatchProgress, Decision, Delivery, Front, GivenUp, SendError};
 
 /// Why records are given up that are handed over at most once.
 const LEFT: &str = "the shard was left while the record was in hand";
 
-// === impl ShardTask ===
+// === impl BatchWork ===
 
-impl ShardTask {
-    /// At most once: the checkpoint passes the batch before anybody sees it.
-    pub(super) async fn checkpoint_first(&mut self, batch: &Batch) -> Result<(), Leave> {
-        let Some(position) = batch.through().cloned() else { return Ok(()) };
-        self.advance(position, None, batch.len());
-        self.status.doing(Activity::Checkpointing);
-        let fence = self.lease.fence();
-        tokio::select! {
-            biased;
-            _ = fence.lost() => return Err(Leave::Lost),
-            _ = self.abort.cancelled() => return Err(Leave::Abort),
-            () = self.status.rewinding() => return Err(Leave::Rewind),
-            () = self.checkpointer.flush() => {}
-        }
-        // Also where no checkpoint can be written any more.
-        fence.check().map_err(|_| Leave::Lost)
-    }
-
+impl BatchWork {
     /// Deals with the records that are given up, sends the outputs, and lets the checkpoint pass what is dealt with.
     /// `leave`: why the batch is left before its end.
     pub(super) async fn conclude(
-        &mut self,
+        &self,
         batch: &Batch,
         mut progress: BatchProgress,
         leave: Option<Leave>,
@@ -49,11 +32,7 @@ impl ShardTask {
 
     /// Accounts for what is dealt with at the front while the batch goes on, if what waits for its end has become much: a
     /// batch that is split may return a lot in each part. A reason to leave if there is one now.
-    pub(super) async fn relieve(
-        &mut self,
-        batch: &Batch,
-        progress: &mut BatchProgress,
-    ) -> Result<Option<Leave>, Leave> {
+    pub(super) async fn relieve(&self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
         let OutcomeLimits { bytes, outputs, .. } = self.options.outcome;
         if progress.waiting_bytes() <= bytes && progress.waiting_outputs() <= outputs {
             return Ok(None);
@@ -63,7 +42,7 @@ impl ShardTask {
 
     /// `is_end`: whether nothing more of the batch comes. Returns why the batch is left, if it is.
     async fn settle(
-        &mut self,
+        &self,
         batch: &Batch,
         progress: &mut BatchProgress,
         mut leave: Option<Leave>,
@@ -100,20 +79,13 @@ impl ShardTask {
             match self.tell_given_up(batch, given_up).await {
                 Ok(()) => {}
                 Err(SendError::Fenced) => return Err(Leave::Lost),
-                Err(refused) => return Ok(widen(leave, Self::stop(refused.to_string()))),
+                Err(refused) => return Ok(widen(leave, Leave::stop(refused.to_string()))),
             }
         }
-        self.status.handed_out(batch, through, !self.unpacker.is_empty());
         // Done is what has been processed and whose outputs are where they belong.
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
-        self.share.spend(records);
-        if is_end {
-            self.share.keep(0);
-        }
-        if self.options.delivery == Delivery::AtLeastOnce {
-            self.pass(batch, through, records);
-        }
+        self.scene.passed(batch, through, records, is_end);
         Ok(leave)
     }
 
@@ -152,17 +124,15 @@ impl ShardTask {
         })
     }
 
-    async fn send_front(&mut self, front: Front) -> Result<(), Leave> {
+    async fn send_front(&self, front: Front) -> Result<(), Leave> {
         if front.outputs.is_empty() {
             return Ok(());
         }
-        let fence = self.lease.fence();
-        self.status.doing(Activity::Sending);
+        let fence = self.scene.fence();
+        self.scene.doing(Activity::Sending);
         let sent = tokio::select! {
             biased;
-            _ = fence.lost() => return Err(Leave::Lost),
-            _ = self.abort.cancelled() => return Err(Leave::Abort),
-            () = self.status.rewinding() => return Err(Leave::Rewind),
+            leave = self.scene.cut_off() => return Err(leave),
             sent = self.destinations.send(front.outputs, &fence) => sent,
         };
         match sent {
@@ -171,19 +141,7 @@ impl ShardTask {
                 Ok(())
             }
             Err(SendError::Fenced) => Err(Leave::Lost),
-            Err(refused) => Err(Self::stop(refused.to_string())),
-        }
-    }
-
-    /// Lets the checkpoint pass the first `through` records of the batch, of which `records` are new.
-    fn pass(&mut self, batch: &Batch, through: usize, records: usize) {
-        let last = through.checked_sub(1).map(|last| batch.position(last));
-        let position = if through == batch.len() { batch.through().cloned() } else { last.clone() };
-        if let Some(position) = position {
-            Invariant::NothingLost.check(last.as_ref().is_none_or(|last| position >= *last), || {
-                format!("the checkpoint would stop at {position}, before the last record done")
-            });
-            self.advance(position, last, records);
+            Err(refused) => Err(Leave::stop(refused.to_string())),
         }
     }
 

@@ -1,0 +1,88 @@
+//! One batch through a guest to its end: calls, failures, dead letters, outputs. Whose batch it is, a shard's or that of a stage
+//! behind another processor, is a [`Scene`]'s business.
+
+mod failing;
+mod hooks;
+mod processing;
+mod scene;
+mod settling;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::time::Instant;
+
+pub(crate) use hooks::HookEnd;
+pub(crate) use scene::{Origin, Scene};
+
+use crate::metrics::{ConsumerLabels, FailureLabels};
+use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Scope};
+
+/// What brings batches to their end. Any number of batches at a time, for who keeps their order.
+pub(crate) struct BatchWork {
+    pub(crate) options: Arc<Options>,
+    pub(crate) guest: Arc<dyn Guest>,
+    /// The digest of the guest's plugin.
+    pub(crate) plugin: Arc<str>,
+    pub(crate) worker: Arc<str>,
+    pub(crate) destinations: Destinations,
+    pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,
+    pub(crate) metrics: Metrics,
+    pub(crate) labels: ConsumerLabels,
+    pub(crate) wall_clock: WallClock,
+    pub(crate) hooks_called: AtomicU64,
+    pub(crate) told: Mutex<Told>,
+    pub(crate) scene: Arc<dyn Scene>,
+}
+
+/// Milliseconds since 1970. Ages of records are told by it, whose times of arrival are a service's.
+pub(crate) type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// When the log last said what happens all the time.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// That records are skipped.
+    skip: Option<Instant>,
+    /// That batches are split.
+    split: Option<Instant>,
+}
+
+/// Why the work is left.
+pub(crate) enum Leave {
+    /// The lease is to be let go.
+    Drain,
+    Lost,
+    Abort,
+    /// The shard cannot go on, or the failure policy stops it, and maybe more with it.
+    Stop(Scope, String),
+    /// The shard's end is reached.
+    Closed,
+    /// An operator lets the shard rest.
+    Pause,
+    /// An operator lets the shard begin somewhere else.
+    Rewind,
+    /// A stopped shard is to begin again.
+    Restart,
+}
+
+// === impl Leave ===
+
+impl Leave {
+    /// The shard cannot go on, whatever the failure policy says.
+    pub(crate) fn stop(reason: impl Into<String>) -> Self {
+        Self::Stop(Scope::Shard, reason.into())
+    }
+}
+
+// === impl BatchWork ===
+
+impl BatchWork {
+    fn told(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_failure(&self, kind: &'static str) {
+        let labels = FailureLabels { processor: self.options.processor.to_string(), kind };
+        self.metrics.attempts_failed.get_or_create(&labels).inc();
+    }
+}
