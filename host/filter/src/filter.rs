@@ -167,8 +167,10 @@ impl Filter {
     /// Why a body is not the JSON that the filter asks for, in one sentence that shows nothing of it; `None` if it is.
     /// Reads it once more, so for records of [`Verdict::InvalidJson`] only.
     pub fn invalid_json(&self, body: &[u8]) -> Option<String> {
+        if self.plan.is_empty() {
+            return None;
+        }
         let error = match str::from_utf8(body) {
-            Ok(_) if self.plan.is_empty() => return None,
             Ok(text) => scan(&self.plan, text).err()?.to_string(),
             Err(error) => format!("byte {} is not UTF-8", error.valid_up_to()),
         };

@@ -17,7 +17,7 @@ pub struct Metadata<'a> {
     pub approximate_arrival: u64,
     /// `shardId` in a pattern.
     pub shard_id: &'a str,
-    /// `stream` in a pattern.
+    /// `stream` in a pattern: what the configuration calls it by, a name or an ARN.
     pub stream: &'a str,
 }
 
