@@ -76,6 +76,7 @@ pub(crate) struct GivenUpLabels {
 pub struct Metrics {
     pub(crate) records_done: Family<ConsumerLabels, Counter>,
     pub(crate) records_skipped: Family<ConsumerLabels, Counter>,
+    pub(crate) records_filtered: Family<ConsumerLabels, Counter>,
     pub(crate) records_failed: Family<ConsumerLabels, Counter>,
     pub(crate) records_given_up: Family<GivenUpLabels, Counter>,
     pub(crate) records_out_of_range: Family<ConsumerLabels, Counter>,
@@ -106,6 +107,7 @@ impl Default for Metrics {
         Self {
             records_done: Family::default(),
             records_skipped: Family::default(),
+            records_filtered: Family::default(),
             records_failed: Family::default(),
             records_given_up: Family::default(),
             records_out_of_range: Family::default(),
@@ -141,6 +143,11 @@ impl Metrics {
         };
         add("shardmill_records_done", "User records that guests have processed", &metrics.records_done);
         add("shardmill_records_skipped", "User records that guests passed over on purpose", &metrics.records_skipped);
+        add(
+            "shardmill_records_filtered",
+            "User records that a filter has kept from their guest",
+            &metrics.records_filtered,
+        );
         add("shardmill_records_failed", "Attempts at single user records that failed", &metrics.records_failed);
         add(
             "shardmill_records_out_of_range",
@@ -236,10 +243,10 @@ impl Metrics {
         self.records_given_up.get_or_create(&GivenUpLabels { processor, stream, why, then }).inc();
     }
 
-    /// User records of a consumer that are done or skipped.
+    /// User records of a consumer that are done, skipped or filtered out.
     pub fn records_settled(&self, processor: &str, stream: &str) -> u64 {
         let labels = ConsumerLabels { processor: processor.to_owned(), stream: stream.to_owned() };
         let count = |family: &Family<ConsumerLabels, Counter>| family.get_or_create(&labels).get();
-        count(&self.records_done) + count(&self.records_skipped)
+        count(&self.records_done) + count(&self.records_skipped) + count(&self.records_filtered)
     }
 }

@@ -5,7 +5,7 @@ use shardmill_plugin::OutcomeLimits;
 use shardmill_record::{BatchLimits, OutOfRange};
 use shardmill_stream::start::Start;
 
-use crate::{Backoff, CheckpointBy, FailurePolicy};
+use crate::{Backoff, CheckpointBy, FailurePolicy, Flow, Window};
 
 /// How a consumer works.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct Options {
     pub start: Start,
     /// What goes into a batch.
     pub batch: BatchOptions,
+    /// Which records go to the guest, and how they are spread over its calls.
+    pub flow: Arc<Flow>,
     /// What becomes of records that fail.
     pub failure: FailurePolicy,
     /// The wait between attempts.
@@ -49,6 +51,25 @@ pub struct BatchOptions {
     pub limits: BatchLimits,
     /// How long a batch that is not full may wait for more records.
     pub wait: Duration,
+    /// Whether records that arrived in different windows are in different batches. A batch waits until its window is over, and
+    /// then for `wait`.
+    pub window: Option<Window>,
+    /// Whether the guest is called without records where none has come for the whole of `wait`, or of a window.
+    pub empty: bool,
+}
+
+impl BatchOptions {
+    /// Whether batches are made of more than what comes.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.window.is_some() || self.empty
+    }
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        let limits = BatchLimits { records: 500, bytes: 4 << 20 };
+        Self { limits, wait: Duration::ZERO, window: None, empty: false }
+    }
 }
 
 /// What a crash does to records that are being processed.

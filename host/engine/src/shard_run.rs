@@ -1,7 +1,7 @@
 //! From a lease to its shard's task.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::batch_work::{BatchWork, Scene};
 use crate::checkpointer::{Cadence, Checkpointer};
 use crate::consumer::Parts;
 use crate::feed::Feed;
+use crate::flow::Router;
 use crate::input::{Incarnation, Stream};
 use crate::input_reader::{InputReader, Sources};
 use crate::meter::Meter;
@@ -182,13 +183,19 @@ async fn task(
         dead_letters: parts.dead_letters.clone(),
         metrics: parts.metrics.clone(),
         labels,
-        hooks_called: AtomicU64::new(0),
-        told: Mutex::default(),
+        hooks_called: Arc::default(),
+        told: Arc::default(),
         wall_clock: Arc::new(now_ms),
         scene: Arc::clone(&scene) as Arc<dyn Scene>,
         options: Arc::clone(&options),
     });
+    let router = options
+        .flow
+        .filter
+        .is_some()
+        .then(|| Router::new(Arc::clone(&options.flow), Arc::clone(&options.stream), scene.shard.as_str()));
     Some(ShardTask {
+        router,
         work,
         scene,
         feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),

@@ -139,6 +139,17 @@ impl Batch {
         builder.batch
     }
 
+    /// The same records, without what they hold: where each stands, and when it arrived.
+    #[must_use]
+    pub fn without_contents(&self) -> Batch {
+        let mut builder = BatchBuilder::default();
+        for record in self.iter() {
+            builder.push(Record { partition_key: "", explicit_hash_key: None, data: &[], ..record });
+        }
+        builder.batch.through = self.through.clone();
+        builder.batch
+    }
+
     fn spans(&self, index: usize) -> [&[u8]; SPANS] {
         let mut rest = &self.arena[self.starts[index] as usize..];
         let lengths = &self.lengths[index * SPANS..][..SPANS];

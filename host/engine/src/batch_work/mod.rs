@@ -19,6 +19,7 @@ use crate::metrics::{ConsumerLabels, FailureLabels};
 use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Scope};
 
 /// What brings batches to their end. Any number of batches at a time, for who keeps their order.
+#[derive(Clone)]
 pub(crate) struct BatchWork {
     pub(crate) options: Arc<Options>,
     pub(crate) guest: Arc<dyn Guest>,
@@ -30,8 +31,8 @@ pub(crate) struct BatchWork {
     pub(crate) metrics: Metrics,
     pub(crate) labels: ConsumerLabels,
     pub(crate) wall_clock: WallClock,
-    pub(crate) hooks_called: AtomicU64,
-    pub(crate) told: Mutex<Told>,
+    pub(crate) hooks_called: Arc<AtomicU64>,
+    pub(crate) told: Arc<Mutex<Told>>,
     pub(crate) scene: Arc<dyn Scene>,
 }
 
@@ -77,6 +78,11 @@ impl Leave {
 // === impl BatchWork ===
 
 impl BatchWork {
+    /// The same, for batches of somebody else.
+    pub(crate) fn of(&self, scene: Arc<dyn Scene>) -> Self {
+        Self { scene, ..self.clone() }
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use shardmill_plugin::{Failure, Outcome, ProcessError};
-use shardmill_record::{Batch, Position};
+use shardmill_record::{Batch, BatchBuilder, Position};
 use tokio::time::Instant;
 
 use super::{BatchWork, Leave};
@@ -59,7 +59,9 @@ impl Attempt {
 impl BatchWork {
     /// Brings one batch to its end: every record done and every output acknowledged, or given up and dealt with by the
     /// failure policy; or the shard is left with what is done at the batch's front accounted for.
-    pub(crate) async fn process(&self, batch: Batch) -> Result<(), Leave> {
+    ///
+    /// `refused`: records that have failed before anybody saw them, by their place, and why.
+    pub(crate) async fn process(&self, batch: Batch, refused: &[(usize, String)]) -> Result<(), Leave> {
         let started = Instant::now();
         let policy = &self.options.failure;
         let (attempts, bisect) = match self.options.delivery {
@@ -67,6 +69,9 @@ impl BatchWork {
             Delivery::AtMostOnce => (1, false),
         };
         let mut progress = BatchProgress::new(batch.len(), attempts, bisect);
+        for (index, reason) in refused {
+            progress.refuse(*index, reason);
+        }
         if self.options.delivery == Delivery::AtMostOnce {
             self.scene.checkpoint_first(&batch).await?;
         }
@@ -85,6 +90,11 @@ impl BatchWork {
     /// Hands records over until all are dealt with, or there is a reason to leave.
     async fn work_through(&self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
         let mut trials = Trials::default();
+        if progress.given_up_count() > 0
+            && let Some(leave) = self.policy_stops(batch, batch, progress, false)
+        {
+            return Ok(Some(leave));
+        }
         loop {
             let handed = progress.next_part().to_vec();
             if handed.is_empty() {
@@ -137,6 +147,28 @@ impl BatchWork {
             );
         }
         Ok(None)
+    }
+
+    /// Tells the guest that nothing has come: a call without records, whose outputs are sent. One that fails is counted and
+    /// told, and holds nothing up.
+    pub(crate) async fn process_nothing(&self) -> Result<(), Leave> {
+        let batch = BatchBuilder::default().build();
+        let known = |name: &str| self.destinations.contains(name);
+        let settled = self
+            .call(&batch, 1)
+            .await?
+            .and_then(|outcome| outcome.settle(0, &known, &self.options.outcome).map_err(Failure::from));
+        match settled {
+            Ok(settled) => self.send(settled.outputs).await,
+            Err(failure) => {
+                self.count_failure(failure.kind());
+                tracing::warn!(
+                    processor = %self.options.processor, shard = %self.scene.origin().shard, %failure,
+                    "a call without records failed"
+                );
+                Ok(())
+            }
+        }
     }
 
     fn give_up_old(&self, batch: &Batch, progress: &mut BatchProgress) {

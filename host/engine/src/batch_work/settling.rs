@@ -1,6 +1,6 @@
 //! The end of a batch: dead letters, outputs, checkpoint.
 
-use shardmill_plugin::OutcomeLimits;
+use shardmill_plugin::{OutcomeLimits, Output};
 use shardmill_record::Batch;
 
 use super::failing::Given;
@@ -125,7 +125,11 @@ impl BatchWork {
     }
 
     async fn send_front(&self, front: Front) -> Result<(), Leave> {
-        if front.outputs.is_empty() {
+        self.send(front.outputs).await
+    }
+
+    pub(super) async fn send(&self, outputs: Vec<Output>) -> Result<(), Leave> {
+        if outputs.is_empty() {
             return Ok(());
         }
         let fence = self.scene.fence();
@@ -133,7 +137,7 @@ impl BatchWork {
         let sent = tokio::select! {
             biased;
             leave = self.scene.cut_off() => return Err(leave),
-            sent = self.destinations.send(front.outputs, &fence) => sent,
+            sent = self.destinations.send(outputs, &fence) => sent,
         };
         match sent {
             Ok(count) => {

@@ -208,6 +208,13 @@ impl BatchProgress {
         applied
     }
 
+    /// Gives up a record that nobody is to see, for this reason.
+    pub fn refuse(&mut self, index: usize, reason: &str) {
+        let record = &mut self.records[index];
+        (record.standing, record.reason) = (Standing::GivenUp(Why::Final), Some(reason.into()));
+        self.parts.retain(|index| self.records[index].standing == Standing::Pending);
+    }
+
     /// Gives up the records that have failed and are older than `max_age`. `age`: of the record at an index.
     pub fn expire(&mut self, max_age: Duration, age: impl Fn(usize) -> Duration) {
         for (index, record) in self.records.iter_mut().enumerate() {

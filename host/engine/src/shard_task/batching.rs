@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use shardmill_record::{Batch, BatchBuilder};
+use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ShardTask;
@@ -76,8 +76,17 @@ impl ShardTask {
 
     fn unpack(&mut self, builder: &mut BatchBuilder) -> bool {
         let limits = self.scene.share.limits(&self.work.options.batch.limits);
-        let met = self.unpacker.fill(builder, &limits);
+        let full = self.fill(builder, &limits);
         self.scene.share.keep(builder.len());
+        if self.unpacker.is_empty() && builder.is_empty() {
+            self.reservations.clear();
+        }
+        full
+    }
+
+    /// Moves records of what was read into a batch; whether it is full.
+    pub(super) fn fill(&mut self, builder: &mut BatchBuilder, limits: &BatchLimits) -> bool {
+        let met = self.unpacker.fill(builder, limits);
         for (family, count) in [
             (&self.work.metrics.aggregates, met.aggregates),
             (&self.work.metrics.broken_aggregates, met.broken_aggregates),
@@ -87,14 +96,11 @@ impl ShardTask {
                 family.get_or_create(&self.work.labels).inc_by(count);
             }
         }
-        if self.unpacker.is_empty() && builder.is_empty() {
-            self.reservations.clear();
-        }
         met.full
     }
 
     /// Takes a page in; whether it was empty.
-    fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
+    pub(super) fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
         let fed = match fed {
             Some(Ok(fed)) => fed,
             Some(Err(error)) => return Err(Leave::stop(format!("it cannot be read: {error}"))),

@@ -2,17 +2,19 @@
 
 mod batching;
 mod finish;
+mod lanes;
 mod scene;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use shardmill_record::Unpacker;
+use shardmill_record::{Batch, Unpacker};
 
 use crate::Reservation;
 use crate::batch_work::{BatchWork, Leave};
 use crate::feed::{Feed, ShardClosed};
+use crate::flow::{Route, Router};
 use crate::meter::Meter;
 use crate::status::ShardState;
 use crate::stop::{Deadline, StopRequest};
@@ -23,6 +25,8 @@ pub(crate) use scene::{Progress, ShardScene};
 pub struct ShardTask {
     pub(crate) work: Arc<BatchWork>,
     pub(crate) scene: Arc<ShardScene>,
+    /// Where there is a filter.
+    pub(crate) router: Option<Router>,
     pub(crate) feed: Feed,
     pub(crate) unpacker: Unpacker,
     pub(crate) reservations: Vec<Reservation>,
@@ -56,9 +60,14 @@ impl ShardTask {
     pub async fn run(mut self) -> Ended {
         self.work.tell(crate::Hook::Assigned, self.work.options.hook_timeout).await;
         self.scene.status.set_state(ShardState::Running);
-        let leave = match self.work().await {
-            Err(leave) => leave,
-            Ok(never) => match never {},
+        let options = &self.work.options;
+        let leave = if options.flow.is_spread() || options.batch.is_timed() {
+            self.work_in_lanes().await
+        } else {
+            match self.work().await {
+                Err(leave) => leave,
+                Ok(never) => match never {},
+            }
         };
         self.leave(leave).await
     }
@@ -75,8 +84,41 @@ impl ShardTask {
         }
     }
 
-    async fn process(&self, batch: shardmill_record::Batch) -> Result<(), Leave> {
-        self.scene.begins(&batch, !self.unpacker.is_empty(), self.nothing_left());
-        self.work.process(batch).await
+    /// One batch of a shard whose records are not spread.
+    async fn process(&self, batch: Batch) -> Result<(), Leave> {
+        let is_followed = !self.unpacker.is_empty();
+        let Some(router) = &self.router else {
+            self.scene.begins(&batch, is_followed, self.nothing_left());
+            return self.work.process(batch, &[]).await;
+        };
+        let (mut kept, mut refused) = (Vec::with_capacity(batch.len()), Vec::new());
+        for (index, record) in batch.iter().enumerate() {
+            match router.route(&record) {
+                Route::Nowhere => continue,
+                Route::Failed(_, reason) => refused.push((kept.len(), reason)),
+                Route::Track(_) => {}
+            }
+            kept.push(index);
+        }
+        let filtered = batch.len() - kept.len();
+        self.count_filtered(filtered);
+        self.scene.share.spend(filtered);
+        if kept.is_empty() {
+            let last = batch.len().checked_sub(1).map(|last| batch.position(last));
+            if let Some(through) = batch.through().cloned() {
+                self.scene.advance(through, last, filtered);
+            }
+            self.scene.share.keep(0);
+            return Ok(());
+        }
+        let batch = if filtered == 0 { batch } else { batch.select(kept) };
+        self.scene.begins(&batch, is_followed, self.nothing_left());
+        self.work.process(batch, &refused).await
+    }
+
+    fn count_filtered(&self, records: usize) {
+        if records > 0 {
+            self.work.metrics.records_filtered.get_or_create(&self.work.labels).inc_by(records as u64);
+        }
     }
 }

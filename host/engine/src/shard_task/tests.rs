@@ -5,12 +5,13 @@ mod checkpoints;
 mod failures;
 mod fakes;
 mod hooks;
+mod lanes;
 mod letters;
 mod losing;
 mod orders;
 mod outputs;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -144,13 +145,20 @@ impl Run {
             dead_letters: place.then(|| Arc::clone(&letters) as Arc<dyn DeadLetters>),
             metrics: metrics.clone(),
             labels,
-            hooks_called: AtomicU64::new(0),
-            told: Mutex::default(),
+            hooks_called: Arc::default(),
+            told: Arc::default(),
             scene: Arc::clone(&scene) as Arc<dyn Scene>,
             options,
             wall_clock: Arc::new(move || u64::try_from(began.elapsed().as_millis()).unwrap()),
         });
+        let router = work
+            .options
+            .flow
+            .filter
+            .is_some()
+            .then(|| Router::new(Arc::clone(&work.options.flow), Arc::clone(&work.options.stream), SHARD));
         let task = ShardTask {
+            router,
             work,
             scene,
             feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
@@ -215,7 +223,8 @@ fn options() -> Options {
         processor: "p".into(),
         stream: "s".into(),
         start: Start::default(),
-        batch: BatchOptions { limits: BatchLimits { records: 10, bytes: 1 << 20 }, wait: Duration::ZERO },
+        batch: BatchOptions { limits: BatchLimits { records: 10, bytes: 1 << 20 }, ..BatchOptions::default() },
+        flow: Arc::default(),
         failure: FailurePolicy {
             attempts: 3,
             bisect: false,
@@ -292,11 +301,11 @@ async fn batches(batch: BatchOptions, pages: Vec<Vec<u64>>) -> Vec<usize> {
 async fn a_batch_is_full_by_count_or_by_bytes_or_has_waited_long_enough() {
     let pages = || vec![(1001..=1003).collect(), (1004..=1006).collect(), (1007..=1009).collect()];
     let limits = |records, bytes| BatchLimits { records, bytes };
-    let at_once = |limits| BatchOptions { limits, wait: Duration::ZERO };
+    let at_once = |limits| BatchOptions { limits, ..BatchOptions::default() };
     assert_eq!(batches(at_once(limits(2, 1 << 20)), pages()).await, [2, 1, 2, 1, 2, 1]);
     // Each record has 4 bytes of sequence number, 4 of key and 4 of data.
     assert_eq!(batches(at_once(limits(10, 25)), pages()).await, [2, 1, 2, 1, 2, 1]);
-    let waiting = |limits| BatchOptions { limits, wait: Duration::from_secs(1) };
+    let waiting = |limits| BatchOptions { limits, wait: Duration::from_secs(1), ..BatchOptions::default() };
     assert_eq!(batches(waiting(limits(10, 1 << 20)), pages()).await, [9]);
     assert_eq!(batches(waiting(limits(6, 1 << 20)), pages()).await, [6, 3]);
 }

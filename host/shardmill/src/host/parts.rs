@@ -168,7 +168,9 @@ fn engine_options(
         batch: BatchOptions {
             limits: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
             wait: processor.batch.wait,
+            ..BatchOptions::default()
         },
+        flow: Arc::default(),
         failure: FailurePolicy {
             attempts: processor.retry.attempts,
             bisect: processor.failure.bisect,

@@ -335,7 +335,7 @@ async fn dead_letters_hold_all_that_is_known_and_are_stored_before_the_checkpoin
     let [letter] = &stored[..] else { panic!("{stored:?}") };
     assert_eq!((&*letter.application, &*letter.processor, &*letter.stream), ("application", "p", "s"));
     assert_eq!((letter.shard.as_str(), &letter.position), (SHARD, &at(3)));
-    assert_eq!((letter.partition_key.as_str(), &letter.data[..]), ("key0", &b"3"[..]));
+    assert_eq!((letter.partition_key.as_str(), &letter.data[..]), ("k003", &b"3"[..]));
     assert_eq!((letter.arrived_at, letter.attempts), (3, 1));
     assert!(letter.given_up_at > 0 && letter.reason.contains("crash"), "{letter:?}");
     assert_eq!((&*letter.plugin, &*letter.worker, letter.lease_epoch), ("digest", "w1", run.row().epoch.get()));

@@ -19,12 +19,24 @@ use crate::{DeadLetter, DeadLetterError, DeadLetters, Destination, Guest, Hook, 
 /// Of the stream of [`OneShard`].
 pub(super) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/s";
 
+/// As many keys records have.
+pub(super) const KEYS: u64 = 600;
+/// A record's key, by its number.
+pub(super) fn key(number: u64) -> String {
+    format!("k{:03}", number % KEYS)
+}
+
+/// From this number on payloads are not JSON.
+pub(super) const GARBLED: u64 = 1_000_000;
+
 pub(super) type Process = dyn Fn(&ShardContext, &Batch) -> Result<Outcome, Failure> + Send + Sync;
 
 /// Calls the test's function, after a while.
 pub(super) struct FakeGuest {
     pub(super) process: Box<Process>,
     pub(super) takes: Duration,
+    /// By this seed, how long each call takes, up to ten times as long.
+    pub(super) varies: Option<u64>,
     /// What it was told, in order.
     pub(super) hooks: Mutex<Vec<Hook>>,
     /// What a hook does.
@@ -41,6 +53,7 @@ impl FakeGuest {
         Self {
             process: Box::new(process),
             takes: Duration::from_millis(5),
+            varies: None,
             hooks: Mutex::default(),
             hook: Box::new(|_| (Duration::ZERO, Ok(HookOutcome::default()))),
         }
@@ -55,7 +68,11 @@ impl FakeGuest {
 #[async_trait]
 impl Guest for FakeGuest {
     async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
-        sleep(self.takes).await;
+        let times = self.varies.map_or(1, |seed| {
+            let first = batch.approximate_arrivals().first().copied().unwrap_or(0);
+            u32::try_from(seed.wrapping_mul(first.wrapping_mul(2_654_435_761) | 1) >> 32 & 0xFF).unwrap_or(1) % 10 + 1
+        });
+        sleep(self.takes * times).await;
         (self.process)(shard, batch)
     }
 
@@ -92,9 +109,9 @@ impl Reader for FakeReader {
         };
         let mut page = PageBuilder::default();
         for number in &numbers {
+            let data = if *number < GARBLED { number.to_string() } else { format!("no {number}") };
             // Each arrives a millisecond after the one before.
-            page.push(&number.to_string(), &format!("key{}", number % 3), number.to_string().as_bytes(), *number)
-                .unwrap();
+            page.push(&number.to_string(), &key(*number), data.as_bytes(), *number).unwrap();
         }
         let end = self.ends && self.pages.is_empty();
         let child =

@@ -1,0 +1,170 @@
+//! What of a shard has been handed out and is not dealt with: records end in any order, and the checkpoint passes them in
+//! theirs. Pure.
+
+use std::collections::VecDeque;
+
+use shardmill_record::{Batch, Position};
+
+/// By what a record is known: grows from record to record.
+pub(crate) type Id = u64;
+
+/// Records in order, from the first that is not dealt with.
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    portions: VecDeque<Portion>,
+    /// Of the first record of the first portion.
+    first: Id,
+    /// Records that are not dealt with.
+    open: usize,
+}
+
+/// What was unpacked at once.
+#[derive(Debug)]
+struct Portion {
+    /// Without what they hold.
+    records: Batch,
+    settled: Vec<bool>,
+    /// How many at the front are settled, and told.
+    front: usize,
+}
+
+/// How far everything is dealt with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Passed {
+    pub(crate) through: Position,
+    pub(crate) last_record: Option<Position>,
+    /// How many records more than before.
+    pub(crate) records: usize,
+}
+
+// === impl Window ===
+
+impl Window {
+    /// Takes in records, none of which is dealt with. The first one's id; those of the others follow.
+    pub(crate) fn add(&mut self, records: &Batch) -> Id {
+        let id = self.next();
+        self.open += records.len();
+        self.portions.push_back(Portion {
+            settled: vec![false; records.len()],
+            records: records.without_contents(),
+            front: 0,
+        });
+        id
+    }
+
+    /// The id of the record that comes next.
+    pub(crate) fn next(&self) -> Id {
+        self.first + self.portions.iter().map(|portion| portion.settled.len() as u64).sum::<u64>()
+    }
+
+    /// Below which id everything is dealt with.
+    pub(crate) fn front(&self) -> Id {
+        self.portions.front().map_or(self.first, |portion| self.first + portion.front as u64)
+    }
+
+    /// Records that are not dealt with.
+    pub(crate) fn open(&self) -> usize {
+        self.open
+    }
+
+    /// Records from the first that is not dealt with on.
+    pub(crate) fn len(&self) -> usize {
+        usize::try_from(self.next() - self.front()).unwrap_or(usize::MAX)
+    }
+
+    /// These records are dealt with.
+    pub(crate) fn settle(&mut self, ids: impl IntoIterator<Item = Id>) {
+        for id in ids {
+            let mut offset = usize::try_from(id.saturating_sub(self.first)).unwrap_or(usize::MAX);
+            for portion in &mut self.portions {
+                if let Some(settled) = portion.settled.get_mut(offset) {
+                    self.open -= usize::from(!std::mem::replace(settled, true));
+                    break;
+                }
+                offset -= portion.settled.len();
+            }
+        }
+    }
+
+    /// How far everything is dealt with, if that is further than when it was asked last.
+    pub(crate) fn advance(&mut self) -> Option<Passed> {
+        let mut passed: Option<Passed> = None;
+        while let Some(portion) = self.portions.front_mut() {
+            let before = portion.front;
+            portion.front += portion.settled[before..].iter().take_while(|settled| **settled).count();
+            let is_whole = portion.front == portion.settled.len();
+            let last = (portion.front > before).then(|| portion.records.position(portion.front - 1));
+            let through = portion.records.through().filter(|_| is_whole).cloned().max(last.clone());
+            if let Some(through) = through {
+                let records = passed.as_ref().map_or(0, |passed| passed.records) + portion.front - before;
+                let last_record = last.or_else(|| passed.take().and_then(|passed| passed.last_record));
+                passed = Some(Passed { through, last_record, records });
+            }
+            if !is_whole {
+                break;
+            }
+            self.first += portion.settled.len() as u64;
+            self.portions.pop_front();
+        }
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use shardmill_record::{BatchBuilder, Record};
+
+    use super::*;
+
+    fn portion(numbers: std::ops::Range<u64>) -> Batch {
+        let mut builder = BatchBuilder::default();
+        for number in numbers {
+            builder.push(Record {
+                sequence_number: &number.to_string(),
+                sub_sequence_number: 0,
+                partition_key: "key",
+                explicit_hash_key: None,
+                approximate_arrival: 0,
+                data: b"something",
+            });
+        }
+        builder.build()
+    }
+
+    proptest! {
+        /// In whatever order records end: the front is behind the first that has not, and moves as soon as it can.
+        #[test]
+        fn the_front_is_where_everything_before_is_dealt_with(
+            sizes in prop::collection::vec(0..6u64, 1..8),
+            order in prop::collection::vec(any::<prop::sample::Index>(), 0..60),
+        ) {
+            let mut window = Window::default();
+            let total: u64 = sizes.iter().sum();
+            let mut at = 1;
+            for size in sizes {
+                let id = window.add(&portion(at..at + size));
+                prop_assert_eq!(id, at - 1);
+                at += size;
+            }
+            let mut open: Vec<u64> = (0..total).collect();
+            let (mut told, mut records) = (0, 0);
+            for index in order {
+                if open.is_empty() {
+                    break;
+                }
+                let id = open.remove(index.index(open.len()));
+                window.settle([id]);
+                let front = open.iter().min().copied().unwrap_or(total);
+                if let Some(passed) = window.advance() {
+                    prop_assert!(front > told);
+                    prop_assert_eq!(passed.last_record.unwrap().sequence_number.to_string(), front.to_string());
+                    records += passed.records as u64;
+                    told = front;
+                }
+                prop_assert_eq!((window.front(), records), (front, front));
+                prop_assert_eq!((window.open(), window.len() as u64), (open.len(), total - front));
+            }
+        }
+    }
+}
