@@ -1,12 +1,14 @@
 //! Where outputs go.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use shardmill_lease::Fence;
-use shardmill_plugin::Output;
-use shardmill_record::UserRecord;
+use shardmill_record::{Batch, UserRecord};
+
+use crate::batch_work::{Leave, Scene};
+use crate::{Caused, Stage};
 
 /// Why outputs could not be sent. Whatever was sent before stays sent; the records that caused the outputs will be
 /// processed again, so it is sent once more then.
@@ -33,17 +35,26 @@ pub trait Destination: Send + Sync {
     async fn send(&self, records: Vec<UserRecord>, fence: &Fence) -> Result<(), SendError>;
 }
 
+/// Where the outputs of one name go.
+#[derive(Clone)]
+pub enum Target {
+    /// Out of this process.
+    Away(Arc<dyn Destination>),
+    /// To another processor. Whoever runs the processors has the stage itself, because stages may lead to each other.
+    Stage(Weak<Stage>),
+}
+
 /// The destinations of a processor, by the name that its guest uses.
 #[derive(Clone, Default)]
 pub struct Destinations {
-    by_name: Arc<BTreeMap<String, Arc<dyn Destination>>>,
+    by_name: Arc<BTreeMap<String, Target>>,
 }
 
 // === impl Destinations ===
 
 impl Destinations {
     /// From names and destinations.
-    pub fn new(by_name: BTreeMap<String, Arc<dyn Destination>>) -> Self {
+    pub fn new(by_name: BTreeMap<String, Target>) -> Self {
         Self { by_name: Arc::new(by_name) }
     }
 
@@ -52,20 +63,38 @@ impl Destinations {
         self.by_name.contains_key(name)
     }
 
-    /// Sends outputs, each to its destination, the destinations at the same time, and waits for all of them. Returns
-    /// how many there were.
-    pub async fn send(&self, outputs: Vec<Output>, fence: &Fence) -> Result<usize, SendError> {
+    /// Sends what records of a batch have caused, each to its destination, the destinations at the same time, and waits for
+    /// all of them. Returns how many there were.
+    pub(crate) async fn send(
+        &self,
+        outputs: Vec<Caused>,
+        batch: &Batch,
+        scene: &Arc<dyn Scene>,
+    ) -> Result<usize, Leave> {
         let count = outputs.len();
-        let mut by_destination: BTreeMap<&str, Vec<UserRecord>> = BTreeMap::new();
-        for output in &outputs {
-            by_destination.entry(&output.name).or_default().push(output.record.clone());
+        let mut by_name: BTreeMap<Arc<str>, Vec<Caused>> = BTreeMap::new();
+        for caused in outputs {
+            by_name.entry(Arc::clone(&caused.output.name)).or_default().push(caused);
         }
-        let sends = by_destination.into_iter().map(|(name, records)| async move {
-            let unknown = || SendError::Refused {
-                output: name.to_owned(),
-                reason: "the configuration names no such output".to_owned(),
-            };
-            self.by_name.get(name).ok_or_else(unknown)?.send(records, fence).await
+        let fence = scene.fence();
+        let sends = by_name.into_iter().map(|(name, outputs)| {
+            let fence = fence.clone();
+            async move {
+                match self.by_name.get(&*name) {
+                    Some(Target::Away(destination)) => {
+                        let records = outputs.into_iter().map(|caused| caused.output.record).collect();
+                        destination.send(records, &fence).await.map_err(|error| match error {
+                            SendError::Fenced => Leave::Lost,
+                            refused @ SendError::Refused { .. } => Leave::stop(refused.to_string()),
+                        })
+                    }
+                    Some(Target::Stage(stage)) => match stage.upgrade() {
+                        Some(stage) => stage.take(outputs, batch, scene).await,
+                        None => Err(Leave::stop(format!("the processor behind output `{name}` has ended"))),
+                    },
+                    None => Err(Leave::stop(format!("the configuration names no output `{name}`"))),
+                }
+            }
         });
         // All of them to their end: a failure of one must not cut another off in the middle of a request.
         for result in futures::future::join_all(sends).await {

@@ -32,6 +32,7 @@ mod shard_entry;
 mod shard_run;
 mod shard_source;
 mod shard_task;
+mod stage;
 mod status;
 mod stop;
 mod uncovered;
@@ -42,7 +43,7 @@ pub use allowance::Allowance;
 pub use budget::{Budget, Reservation};
 pub use consumer::{Consumer, Error, Parts};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
-pub use destination::{Destination, Destinations, SendError};
+pub use destination::{Destination, Destinations, SendError, Target};
 pub use flow::{Batcher, Flow, PartitionBy, Window};
 pub use guest::{Guest, Hook};
 pub use input::Input;
@@ -50,10 +51,11 @@ pub use invariant::Invariant;
 pub use metrics::Metrics;
 pub use options::{BatchOptions, Delivery, Options};
 pub use policy::{
-    Applied, BatchProgress, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Scope, Then,
-    Tolerance, Why,
+    Applied, BatchProgress, Caused, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Scope,
+    Then, Tolerance, Why,
 };
 pub use retry::Backoff;
 pub use shard_task::{Ended, ShardTask};
+pub use stage::{Stage, StageParts};
 pub use status::{ConsumerStatus, LeaseTable, ShardState, ShardStatus, Stalled, Status};
 pub use uncovered::Uncovered;

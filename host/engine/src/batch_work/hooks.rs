@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use shardmill_plugin::{Failure, InvalidOutcome};
-use shardmill_record::Position;
+use shardmill_record::{BatchBuilder, Position};
 use tokio::time::{Instant, timeout_at};
 
-use super::BatchWork;
+use super::{BatchWork, Leave};
 use crate::live::Activity;
-use crate::{Hook, SendError};
+use crate::{Caused, Hook, SendError};
 
 /// What came of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +64,13 @@ impl BatchWork {
         };
         let failed = match result {
             Ok(Ok(settled)) => {
+                let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, output }).collect();
+                let batch = BatchBuilder::default().build();
                 let outputs = tokio::select! {
                     biased;
                     _ = fence.lost() => return Err(SendError::Fenced),
                     () = self.scene.aborted() => return Ok(HookEnd::Aborted),
-                    sent = self.destinations.send(settled.outputs, &fence) => sent?,
+                    sent = self.destinations.send(outputs, &batch, &self.scene) => sent.map_err(unsent)?,
                 };
                 self.metrics.outputs.get_or_create(&self.labels).inc_by(outputs as u64);
                 if let Some(position) = settled.checkpoint {
@@ -98,5 +100,13 @@ impl BatchWork {
             }
             _good => Ok(()),
         }
+    }
+}
+
+/// Why the outputs of a hook were not sent, where the shard is not left for it.
+fn unsent(leave: Leave) -> SendError {
+    match leave {
+        Leave::Stop(_, reason) => SendError::Refused { output: "of a hook".to_owned(), reason },
+        _left => SendError::Fenced,
     }
 }

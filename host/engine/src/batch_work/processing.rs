@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{BatchWork, Leave};
 use crate::live::Activity;
 use crate::status::ShardState;
-use crate::{Applied, BatchProgress, Decision, Delivery, GivenUp};
+use crate::{Applied, BatchProgress, Caused, Decision, Delivery, GivenUp};
 
 /// What came of one call.
 pub(super) struct Attempt {
@@ -159,7 +159,10 @@ impl BatchWork {
             .await?
             .and_then(|outcome| outcome.settle(0, &known, &self.options.outcome).map_err(Failure::from));
         match settled {
-            Ok(settled) => self.send(settled.outputs).await,
+            Ok(settled) => {
+                let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, output });
+                self.send(outputs.collect(), &batch).await
+            }
             Err(failure) => {
                 self.count_failure(failure.kind());
                 tracing::warn!(

@@ -1,12 +1,12 @@
 //! The end of a batch: dead letters, outputs, checkpoint.
 
-use shardmill_plugin::{OutcomeLimits, Output};
+use shardmill_plugin::OutcomeLimits;
 use shardmill_record::Batch;
 
 use super::failing::Given;
 use super::{BatchWork, Leave};
 use crate::live::Activity;
-use crate::{BatchProgress, Decision, Delivery, Front, GivenUp, SendError};
+use crate::{BatchProgress, Caused, Decision, Delivery, Front, GivenUp, SendError};
 
 /// Why records are given up that are handed over at most once.
 const LEFT: &str = "the shard was left while the record was in hand";
@@ -62,7 +62,7 @@ impl BatchWork {
         let front = progress.take_front(is_end);
         let [through, records] = [front.through, front.records];
         let [done, skipped] = [front.done, front.skipped];
-        match self.send_front(front).await {
+        match self.send_front(front, batch).await {
             Ok(()) => {}
             Err(stop @ Leave::Stop(..)) => {
                 let is_final = self.options.delivery == Delivery::AtMostOnce;
@@ -124,28 +124,27 @@ impl BatchWork {
         })
     }
 
-    async fn send_front(&self, front: Front) -> Result<(), Leave> {
-        self.send(front.outputs).await
+    async fn send_front(&self, front: Front, batch: &Batch) -> Result<(), Leave> {
+        self.send(front.outputs, batch).await
     }
 
-    pub(super) async fn send(&self, outputs: Vec<Output>) -> Result<(), Leave> {
+    /// Sends what records of a batch have caused.
+    pub(super) async fn send(&self, outputs: Vec<Caused>, batch: &Batch) -> Result<(), Leave> {
         if outputs.is_empty() {
             return Ok(());
         }
-        let fence = self.scene.fence();
         self.scene.doing(Activity::Sending);
         let sent = tokio::select! {
             biased;
             leave = self.scene.cut_off() => return Err(leave),
-            sent = self.destinations.send(outputs, &fence) => sent,
+            sent = self.destinations.send(outputs, batch, &self.scene) => sent,
         };
         match sent {
             Ok(count) => {
                 self.metrics.outputs.get_or_create(&self.labels).inc_by(count as u64);
                 Ok(())
             }
-            Err(SendError::Fenced) => Err(Leave::Lost),
-            Err(refused) => Err(Leave::stop(refused.to_string())),
+            Err(leave) => Err(leave),
         }
     }
 

@@ -12,6 +12,7 @@ mod rules;
 mod tests;
 mod watermark;
 
+pub use outputs::Caused;
 pub(crate) use outputs::Outputs;
 pub(crate) use parts::Parts;
 pub use progress::{Applied, BatchProgress, Front, GivenUp, Why};

@@ -10,6 +10,15 @@ pub(crate) struct Outputs {
     bytes: usize,
 }
 
+/// An output that may be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caused {
+    /// The record that it goes behind, by its place in the batch: the last one that has caused it.
+    pub by: usize,
+    /// The output.
+    pub output: Output,
+}
+
 #[derive(Debug)]
 struct Waiting {
     /// The first record that has caused it, by its place in the batch.
@@ -52,13 +61,13 @@ impl Outputs {
     /// Takes out, in order, what may be sent when the records before `front` are dealt with. `leaving`: whether the others
     /// come again in another batch. Then an output of a call goes with the first of its records: it would be missing
     /// else, as those are not processed again. It may come once more with the others.
-    pub(crate) fn take(&mut self, front: usize, leaving: bool) -> Vec<Output> {
+    pub(crate) fn take(&mut self, front: usize, leaving: bool) -> Vec<Caused> {
         let is_due = |waiting: &Waiting| waiting.last < front || leaving && waiting.first < front;
         let (mut due, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.waiting).into_iter().partition(is_due);
         self.waiting = rest;
         self.bytes = self.waiting.iter().map(|waiting| bytes(&waiting.output)).sum();
         due.sort_by_key(|waiting| (waiting.last, waiting.of_call));
-        due.into_iter().map(|waiting| waiting.output).collect()
+        due.into_iter().map(|waiting| Caused { by: waiting.last, output: waiting.output }).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_plugin::{Cause, Output, Settled, Verdict};
 
-use super::{Outputs, Parts};
+use super::{Caused, Outputs, Parts};
 
 /// The records of one batch and the outputs that they have caused so far.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ pub struct Front {
     /// How many there are in all: the others are given up and passed over.
     pub records: usize,
     /// What they have caused, in order.
-    pub outputs: Vec<Output>,
+    pub outputs: Vec<Caused>,
 }
 
 /// What one attempt changed.

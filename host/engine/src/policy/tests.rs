@@ -22,7 +22,7 @@ fn names(mut progress: BatchProgress) -> Vec<String> {
 }
 
 fn taken(progress: &mut BatchProgress, leaving: bool) -> Vec<String> {
-    progress.take_front(leaving).outputs.iter().map(|output| output.name.to_string()).collect()
+    progress.take_front(leaving).outputs.iter().map(|caused| caused.output.name.to_string()).collect()
 }
 
 fn settled(verdicts: Vec<Verdict>, outputs: Vec<Output>) -> Settled {
@@ -72,7 +72,10 @@ fn what_stands_behind_a_record_that_is_given_up_is_sent_if_that_is_passed_over()
             assert_eq!(progress.given_up_count(), 1);
             let Front { through, done, skipped, records, outputs } = progress.take_front(true);
             assert_eq!((through, done, skipped, records), (3, 2, 0, 3));
-            assert_eq!(outputs.iter().map(|output| &*output.name).collect::<Vec<_>>(), ["first", "third", "batch"]);
+            assert_eq!(
+                outputs.iter().map(|caused| &*caused.output.name).collect::<Vec<_>>(),
+                ["first", "third", "batch"]
+            );
         } else {
             assert_eq!(progress.settled_prefix(), 1);
             // The third comes again, with an output of its batch; the first does not, and it has caused this one.

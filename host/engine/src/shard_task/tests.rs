@@ -106,7 +106,7 @@ impl Run {
         let guest = Arc::new(guest);
         let (kept, letters) = (Arc::new(Kept::default()), Arc::new(Letters::default()));
         let destination = Arc::clone(&kept) as Arc<dyn Destination>;
-        let destinations = Destinations::new([("out".to_owned(), destination)].into());
+        let destinations = Destinations::new([("out".to_owned(), crate::Target::Away(destination))].into());
         let (status, metrics, budget) = (Status::default(), Metrics::default(), Budget::new(BUDGET));
         let (abort, deadline, stop_request) = (CancellationToken::new(), Deadline::default(), StopRequest::default());
         let lease = Arc::new(lease);

@@ -1,0 +1,256 @@
+//! Processors behind other processors: what these put out goes to them in memory, and whoever has caused it waits for its end.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use async_trait::async_trait;
+use shardmill_lease::Fence;
+use shardmill_plugin::ShardContext;
+use shardmill_record::{Batch, BatchBuilder, Position, Record};
+
+use crate::batch_work::{BatchWork, Leave, Origin, Scene, WallClock};
+use crate::flow::{Route, Router};
+use crate::live::Activity;
+use crate::metrics::ConsumerLabels;
+use crate::status::ShardState;
+use crate::{Caused, DeadLetters, Delivery, Destinations, Guest, Metrics, Options};
+
+/// What a stage is made of.
+pub struct StageParts {
+    /// Its application, name, batches, flow and failure policy count; what is about reading does not.
+    pub options: Arc<Options>,
+    /// The guest.
+    pub guest: Arc<dyn Guest>,
+    /// The digest of its plugin.
+    pub plugin: Arc<str>,
+    /// The worker's id.
+    pub worker: Arc<str>,
+    /// Where records go that are given up.
+    pub dead_letters: Option<Arc<dyn DeadLetters>>,
+    /// Counts and times.
+    pub metrics: Metrics,
+    /// How many processors a record may come through.
+    pub max_hops: u32,
+}
+
+/// A processor whose records come from other processors of this process. Records of one call are spread over its lanes and
+/// batchers as those of a shard are, and the call ends when every one of them is done and its outputs are where they belong, or
+/// given up as this processor's failure policy says.
+///
+/// It holds nothing while it waits for what is behind it, so stages may lead to each other in any way.
+pub struct Stage {
+    parts: StageParts,
+    destinations: OnceLock<Destinations>,
+    wall_clock: WallClock,
+}
+
+/// One batch of one track, and which of its records have failed before anybody saw them.
+#[derive(Default)]
+struct Part {
+    builder: BatchBuilder,
+    refused: Vec<(usize, String)>,
+    records: usize,
+    bytes: usize,
+}
+
+/// A stage at work for somebody.
+struct StageScene {
+    /// Whose records these are.
+    before: Arc<dyn Scene>,
+    options: Arc<Options>,
+    origin: Origin,
+    handed_over: Mutex<Option<Position>>,
+}
+
+// === impl Stage ===
+
+impl Stage {
+    /// Without destinations, which may be other stages: [`lead_to`](Self::lead_to) names them.
+    pub fn new(parts: StageParts) -> Self {
+        Self { parts, destinations: OnceLock::new(), wall_clock: Arc::new(crate::shard_source::now_ms) }
+    }
+
+    /// Where its outputs go. Counts once.
+    pub fn lead_to(&self, destinations: Destinations) {
+        let _again = self.destinations.set(destinations);
+    }
+
+    /// Brings records to their end that records of a batch have caused.
+    pub(crate) async fn take(&self, outputs: Vec<Caused>, batch: &Batch, before: &Arc<dyn Scene>) -> Result<(), Leave> {
+        let options = &self.parts.options;
+        let mut origin = before.origin();
+        origin.hops += 1;
+        let too_far = (origin.hops > self.parts.max_hops)
+            .then(|| format!("it has come through {} processors, as many as may be (`max-hops`)", self.parts.max_hops));
+        let labels = ConsumerLabels { processor: options.processor.to_string(), stream: origin.stream.to_string() };
+        let router = Router::new(Arc::clone(&options.flow), Arc::clone(&origin.stream), origin.shard.as_str());
+        let (tracks, filtered) = self.spread(&outputs, batch, &router, too_far.as_deref());
+        drop(outputs);
+        if filtered > 0 {
+            self.parts.metrics.records_filtered.get_or_create(&labels).inc_by(filtered as u64);
+        }
+        let work = BatchWork {
+            options: Arc::clone(options),
+            guest: Arc::clone(&self.parts.guest),
+            plugin: Arc::clone(&self.parts.plugin),
+            worker: Arc::clone(&self.parts.worker),
+            destinations: self.destinations.get().cloned().unwrap_or_default(),
+            dead_letters: self.parts.dead_letters.clone(),
+            metrics: self.parts.metrics.clone(),
+            labels,
+            wall_clock: Arc::clone(&self.wall_clock),
+            hooks_called: Arc::default(),
+            told: Arc::default(),
+            scene: Arc::new(StageScene {
+                before: Arc::clone(before),
+                options: Arc::clone(options),
+                origin,
+                handed_over: Mutex::new(None),
+            }),
+        };
+        let lanes = tracks.into_iter().filter(|parts| !parts.is_empty()).map(|parts| {
+            let work = &work;
+            async move {
+                for Part { builder, refused, .. } in parts {
+                    work.process(builder.build(), &refused).await?;
+                }
+                Ok(())
+            }
+        });
+        // Every lane to its end: what is done in one is not to be given up for another.
+        let mut leave = Ok(());
+        for ended in futures::future::join_all(lanes).await {
+            leave = match (leave, ended) {
+                (Err(before), Err(other)) => Err(worse(before, other)),
+                (leave, ended) => leave.and(ended),
+            };
+        }
+        leave.map_err(|leave| match leave {
+            Leave::Stop(scope, reason) => Leave::Stop(scope, format!("processor `{}`: {reason}", options.processor)),
+            other => other,
+        })
+    }
+
+    /// By lane of each batcher, batches one after another; and how many records the filter has kept out.
+    fn spread(
+        &self,
+        outputs: &[Caused],
+        batch: &Batch,
+        router: &Router,
+        too_far: Option<&str>,
+    ) -> (Vec<Vec<Part>>, usize) {
+        let options = &self.parts.options;
+        let flow = &options.flow;
+        let limits: Vec<_> =
+            flow.batchers.iter().map(|batcher| batcher.batch.limits).chain([options.batch.limits]).collect();
+        let mut tracks: Vec<Vec<Part>> =
+            std::iter::repeat_with(Vec::new).take(limits.len() * flow.lanes as usize).collect();
+        let mut filtered = 0;
+        for Caused { by, output } in outputs {
+            let hash_key = output.record.explicit_hash_key.map(|key| key.to_string());
+            let cause = (*by < batch.len()).then(|| batch.record(*by));
+            let record = Record {
+                // A hook, or a call without records, stands nowhere.
+                sequence_number: cause.map_or("0", |cause| cause.sequence_number),
+                sub_sequence_number: cause.map_or(0, |cause| cause.sub_sequence_number),
+                approximate_arrival: cause.map_or(0, |cause| cause.approximate_arrival),
+                partition_key: &output.record.partition_key,
+                explicit_hash_key: hash_key.as_deref(),
+                data: &output.record.data,
+            };
+            let (track, refused) = match (router.route(&record), too_far) {
+                (Route::Nowhere, _) => {
+                    filtered += 1;
+                    continue;
+                }
+                (Route::Track(track) | Route::Failed(track, _), Some(too_far)) => (track, Some(too_far.to_owned())),
+                (Route::Failed(track, reason), None) => (track, Some(reason)),
+                (Route::Track(track), None) => (track, None),
+            };
+            let bytes = record.partition_key.len() + record.data.len();
+            let most = limits[track / flow.lanes as usize];
+            let is_full = |part: &Part| part.records >= most.records || part.bytes + bytes > most.bytes;
+            if tracks[track].last().is_none_or(is_full) {
+                tracks[track].push(Part::default());
+            }
+            if let Some(part) = tracks[track].last_mut() {
+                part.refused.extend(refused.map(|reason| (part.records, reason)));
+                part.builder.push(record);
+                part.records += 1;
+                part.bytes += bytes;
+            }
+        }
+        (tracks, filtered)
+    }
+}
+
+/// Of two reasons to leave the one that must be heard: a lease that is lost before all, then what stops more.
+fn worse(one: Leave, other: Leave) -> Leave {
+    match (one, other) {
+        (lost @ (Leave::Lost | Leave::Abort | Leave::Rewind), _)
+        | (_, lost @ (Leave::Lost | Leave::Abort | Leave::Rewind)) => lost,
+        (Leave::Stop(scope, reason), Leave::Stop(more, other)) => {
+            Leave::Stop(scope.max(more), format!("{reason}; and {other}"))
+        }
+        (stop @ Leave::Stop(..), _) | (_, stop @ Leave::Stop(..)) => stop,
+        (one, _) => one,
+    }
+}
+
+#[async_trait]
+impl Scene for StageScene {
+    fn origin(&self) -> Origin {
+        self.origin.clone()
+    }
+
+    fn context(&self, attempt: u32) -> ShardContext {
+        let context = self.before.context(attempt);
+        ShardContext { processor: Arc::clone(&self.options.processor), last_batch: false, ..context }
+    }
+
+    fn fence(&self) -> Fence {
+        self.before.fence()
+    }
+
+    async fn cut_off(&self) -> Leave {
+        self.before.cut_off().await
+    }
+
+    async fn aborted(&self) {
+        self.before.aborted().await;
+    }
+
+    async fn called_away(&self, delivery: Delivery) -> Leave {
+        self.before.called_away(delivery).await
+    }
+
+    async fn draining(&self) {
+        self.before.draining().await;
+    }
+
+    fn doing(&self, activity: Activity) {
+        self.before.doing(activity);
+    }
+
+    fn set_state(&self, state: ShardState) {
+        self.before.set_state(state);
+    }
+
+    fn hand_over(&self, last: Position) {
+        let mut handed_over = self.handed_over.lock().unwrap_or_else(PoisonError::into_inner);
+        *handed_over = handed_over.take().max(Some(last));
+    }
+
+    fn handed_over(&self) -> Option<Position> {
+        self.handed_over.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// A checkpoint is of the shard, and the shard's processor says how far it goes.
+    fn allow(&self, _position: Position) {}
+
+    async fn checkpoint_first(&self, _batch: &Batch) -> Result<(), Leave> {
+        Ok(())
+    }
+
+    /// Whoever has caused the records is told when all of them are done.
+    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
+}
