@@ -51,6 +51,36 @@ const MISTAKES: &[Mistake] = &[
         said: &["processors.other.lease-table", "tests-copy", "copy"],
     },
     Mistake {
+        name: "pattern of a filter",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.filter]\npatterns = [\n  '{\"data\": {\"n\": [1]}}',\n  '{\"data\": {\"n\": 1}}',\n]\n",
+        line: 9,
+        said: &["processors.copy.filter.patterns", "pattern 2", "at `data.n`", "a list of values"],
+    },
+    Mistake {
+        name: "batcher that takes nothing",
+        text: "application = \"tests\"\nPROCESSOR[[processors.copy.batchers]]\nname = \"all\"\n[[processors.copy.batchers]]\nname = \"more\"\n",
+        line: 8,
+        said: &["processors.copy.batchers.more", "no record comes here", "`all`"],
+    },
+    Mistake {
+        name: "lanes of records that come once",
+        text: "application = \"tests\"\nPROCESSORdelivery = \"at-most-once\"\nparallelism = 4\n",
+        line: 7,
+        said: &["processors.copy.parallelism", "at-most-once"],
+    },
+    Mistake {
+        name: "output to a processor that is not there",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nto = \"processor:cpoy\"\n",
+        line: 7,
+        said: &["processors.copy.outputs.out.to", "no processor `cpoy`", "did you mean `copy`?"],
+    },
+    Mistake {
+        name: "stage with a checkpoint",
+        text: "application = \"tests\"\nPROCESSOR[processors.copy.outputs.out]\nto = \"processor:stage\"\n[processors.stage]\nplugin = 'PLUGIN'\ncheckpoint-interval = \"1s\"\n",
+        line: 10,
+        said: &["processors.stage.checkpoint-interval", "reads none"],
+    },
+    Mistake {
         name: "plugin that is not there",
         text: "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = \"nowhere.wasm\"\n",
         line: 4,
@@ -138,6 +168,58 @@ async fn check_tells_what_a_good_configuration_means() {
     let processor = &json["processors"][0];
     assert_eq!(processor["lease-table"], "tests-copy", "{json}");
     assert_eq!(processor["outputs"]["copies"]["stream"], "output", "{json}");
+}
+
+/// A processor that reads, one that does not, and everything between them.
+const PIPELINE: &str = "application = \"tests\"\n[processors.copy]\nstream = \"input\"\nplugin = 'PLUGIN'\n\
+    config = { field = \"/n\", default = \"on\" }\nparallelism = 2\npartition-by = \"/n\"\n\
+    filter = { patterns = ['{\"data\": {\"n\": [1]}}'] }\n[[processors.copy.batchers]]\nname = \"large\"\n\
+    when = [{ partitionKey = [\"a\"] }]\nwindow = \"1m\"\n[processors.copy.outputs.on]\nto = \"processor:stage\"\n\
+    [processors.stage]\nplugin = 'PLUGIN'\nconfig = { field = \"/n\", default = \"again\" }\n\
+    [processors.stage.outputs.again]\nto = \"processor:copy\"\n[processors.stage.outputs.copies]\nstream = \"output\"\n";
+
+#[tokio::test]
+async fn check_tells_and_draws_pipelines() {
+    let (_folder, path) = written(&PIPELINE.replace("PLUGIN", &paths::plugin("route").display().to_string()));
+    let finished = with_config("check", &path).await;
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    for text in [
+        "on → processor stage",
+        "on of processor copy",
+        "2 a shard, by /n",
+        "{\"data\":{\"n\":[1]}}",
+        "large: {\"partitionKey\":[\"a\"]}; 500 records, 4 MiB, windows of 1m",
+        "default: all that is left; 500 records, 4 MiB",
+    ] {
+        assert!(finished.stdout.contains(text), "{text:?} in {}", finished.stdout);
+    }
+    let graph = async |form: &str, no_utf8: &str| {
+        let mut child = command();
+        child.args(["check", form, "--config"]).arg(&path).env("NO_UTF8", no_utf8);
+        let finished = run(child).await;
+        assert_eq!(finished.code, Some(0), "{finished:?}");
+        finished.stdout
+    };
+    let drawn = graph("--graph", "").await;
+    assert!(drawn.starts_with("stream input\n└─▶ processor copy\n    │   lanes 2 a shard, by /n\n"), "{drawn}");
+    assert!(drawn.contains("output again ─▶ processor copy (cycle), see above\n"), "{drawn}");
+    let ascii = graph("--graph", "1").await;
+    assert!(ascii.starts_with("stream input\n`-> processor copy\n") && ascii.is_ascii(), "{ascii}");
+    assert_eq!(graph("--graph=ascii", "").await, ascii);
+    assert!(graph("--graph=mermaid", "").await.starts_with("flowchart LR\n    n0[(\"stream input\")]\n"));
+    let json: Value = serde_json::from_str(&graph("--json", "").await).expect("JSON");
+    let [copy, stage] = [&json["processors"][0], &json["processors"][1]];
+    assert_eq!((&copy["parallelism"], &copy["outputs"]["on"]["processor"]), (&2.into(), &"stage".into()), "{json}");
+    assert_eq!(copy["batchers"][0]["batch"]["window-ms"], 60_000, "{json}");
+    assert_eq!((&stage["lease-table"], &stage["streams"]), (&Value::Null, &Value::Array(Vec::new())), "{json}");
+}
+
+#[tokio::test]
+async fn what_is_not_available_yet_is_named_before_anything_is_read() {
+    let (_folder, path) = written(&PIPELINE.replace("PLUGIN", &paths::plugin("route").display().to_string()));
+    let finished = with_config("run", &path).await;
+    assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
+    assert_told("run", &finished, &["copy", "not available yet"]);
 }
 
 /// Refused by both commands, with these words.

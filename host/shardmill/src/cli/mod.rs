@@ -4,6 +4,7 @@ mod access;
 mod check;
 mod dead_letters;
 mod exit;
+mod graph;
 mod inspect;
 mod local;
 pub(crate) mod output;
@@ -28,7 +29,7 @@ pub(crate) use signals::{outlive_file_limits, stop_at_signal};
 const EXAMPLES: &str = "\
 Examples:
   shardmill demo                              flights through a processor, all on this machine
-  shardmill check --config shardmill.toml     is the configuration good, do the plugins load?
+  shardmill check --config shardmill.toml     is the configuration good, do the plugins load? --graph draws it
   shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
   shardmill status                            what does a running worker do, and how far is it?
   shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
@@ -71,8 +72,9 @@ enum Command {
     /// Let shards begin somewhere else, before or behind where they are.
     #[command(after_help = remote::EXAMPLES)]
     Rewind(remote::RewindArguments),
-    /// Check a configuration and load its plugins, without touching any service.
-    Check(CheckArguments),
+    /// Check a configuration and load its plugins, without touching any service; draw it.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Arguments),
     /// Flights into a stream, through a processor, out to another stream: all on this machine, with no AWS.
     Demo(crate::demo::Arguments),
     /// Kinesis and DynamoDB on loopback ports of this machine, in memory, until Ctrl-C.
@@ -105,15 +107,6 @@ struct ConfigArguments {
     config: PathBuf,
 }
 
-#[derive(Debug, Args)]
-struct CheckArguments {
-    #[command(flatten)]
-    config: ConfigArguments,
-    /// Print JSON.
-    #[arg(long)]
-    json: bool,
-}
-
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
     /// Print what a component exports and imports, and whether this host takes it.
@@ -138,7 +131,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Resume(arguments) => remote::order(Order::Resume, &arguments).await,
             Command::Restart(arguments) => remote::order(Order::Restart, &arguments).await,
             Command::Rewind(arguments) => remote::rewind(&arguments).await,
-            Command::Check(arguments) => check::check(&arguments.config.config, arguments.json).await,
+            Command::Check(arguments) => check::check(&arguments).await,
             Command::Demo(arguments) => crate::demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,
             Command::DeadLetters(command) => dead_letters::run(&command).await,

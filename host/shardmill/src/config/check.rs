@@ -128,11 +128,34 @@ fn is_name(text: &str, shortest: usize, longest: usize) -> bool {
 /// A text as a message can hold it.
 pub(super) fn shown(text: &str) -> String {
     const LONGEST: usize = 300;
-    let escaped = text.chars().take(LONGEST).flat_map(|character| {
-        // Only what would break the line: letters of all languages stay.
+    match text.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", escaped(&text[..cut])),
+        None => escaped(text),
+    }
+}
+
+/// A text in one line. Only what would break it is escaped: letters of all languages stay.
+pub(super) fn escaped(text: &str) -> String {
+    let each = text.chars().flat_map(|character| {
         let control = character.is_control();
         control.then(|| character.escape_default()).into_iter().flatten().chain((!control).then_some(character))
     });
-    let cut = if text.chars().nth(LONGEST).is_some() { "…" } else { "" };
-    escaped.chain(cut.chars()).collect()
+    each.collect()
+}
+
+/// What may have been meant by a name that is none of these.
+pub(super) fn meant<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    /// Below this names have little in common.
+    const ALIKE: f64 = 0.8;
+    let likeness = known.into_iter().map(|other| (strsim::jaro_winkler(name, other), other));
+    let nearest = likeness.max_by(|(left, _), (right, _)| left.total_cmp(right));
+    nearest.filter(|(likeness, _)| *likeness >= ALIKE).map(|(_, other)| other)
+}
+
+/// Names as a help lists them; what may have been meant, where that can be told.
+pub(super) fn did_you_mean<'a>(name: &str, what: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    match meant(name, known.clone()) {
+        Some(other) => format!("did you mean `{other}`?"),
+        None => format!("{what}: `{}`", known.into_iter().collect::<Vec<_>>().join("`, `")),
+    }
 }

@@ -7,8 +7,7 @@ use super::check::{self, Checked, MIB, helped, size, stream_id, wrong};
 use super::{DeadLetters, Output, Stream, file, may_be_one};
 
 const FILE_BYTES: u64 = 64 * MIB;
-const PLACES: &str =
-    "`folder` for files of JSON lines, `stream` for a stream, or `output` for one of the processor's outputs";
+const PLACES: &str = "`folder` for files of JSON lines, `stream` for a stream, or `output` for one of the processor's outputs to a stream";
 
 pub(super) fn resolve(
     table: &file::DeadLetters,
@@ -63,7 +62,11 @@ pub(super) fn resolve(
             };
             return helped(wrong(&at("output"), format!("the processor has no output `{shown}`")), help);
         };
-        comes_back(&at("output"), inputs, &target.stream)?;
+        let Some(stream) = target.stream() else {
+            let message = format!("the output `{output}` leads to a processor, which keeps nothing");
+            return helped(wrong(&at("output"), message), PLACES);
+        };
+        comes_back(&at("output"), inputs, stream)?;
         return Ok(DeadLetters::Output { output: output.clone() });
     }
     helped(wrong(&["processors", processor, "dead-letters"], "no place is named"), PLACES)

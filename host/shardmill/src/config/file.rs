@@ -1,10 +1,14 @@
 //! The configuration as a user writes it. Every setting that has a default is optional here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
+use shardmill_filter::OnInvalidJson;
 use shardmill_lease::Takeover;
 use shardmill_producer::Ordering;
 use shardmill_record::OutOfRange;
@@ -26,6 +30,7 @@ pub(super) struct File {
     pub(super) memory: Option<Size>,
     pub(super) shutdown_timeout: Option<Time>,
     pub(super) cache_dir: Option<CacheDir>,
+    pub(super) max_hops: Option<Count>,
     #[serde(default)]
     pub(super) aws: Aws,
     #[serde(default)]
@@ -161,7 +166,12 @@ section!(ProcessorSettings, Processor {
     config: toml::Table,
     #[serde(default)]
     outputs: BTreeMap<String, Output>,
+    filter: Option<Filter>,
+    #[serde(default, deserialize_with = "batchers")]
+    batchers: Vec<Batcher>,
 } {
+    parallelism: Count,
+    partition_by: String,
     batch: Batch,
     retry: Retry,
     failure: Failure,
@@ -175,7 +185,10 @@ section!(ProcessorSettings, Processor {
     dead_letters: DeadLetters,
 });
 
-section!(OutputSettings, Output { stream: String } {
+section!(OutputSettings, Output {
+    stream: Option<String>,
+    to: Option<String>,
+} {
     ordering: Ordering,
     aggregate: bool,
     aggregate_max_bytes: Size,
@@ -200,11 +213,116 @@ pub(super) struct DeadLetters {
     pub(super) aggregate: Option<bool>,
 }
 
+/// Patterns stay as they were written until it is known whose they are.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Filter {
+    pub(super) patterns: Vec<toml::Value>,
+    pub(super) on_invalid_json: Option<OnInvalidJson>,
+}
+
+/// A list and not tables by their names: the first that matches takes a record, and tables of TOML have no order.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct Batcher {
+    pub(super) name: String,
+    pub(super) when: Option<Vec<toml::Value>>,
+    pub(super) records: Option<Count>,
+    pub(super) bytes: Option<Size>,
+    pub(super) wait: Option<Time>,
+    pub(super) window: Option<Time>,
+    pub(super) empty: Option<bool>,
+}
+
+/// The list of batchers, with a word for who has written tables by their names.
+fn batchers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Batcher>, D::Error> {
+    struct ListVisitor;
+
+    impl<'de> Visitor<'de> for ListVisitor {
+        type Value = Vec<Batcher>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str(
+                "a list, because the first batcher that matches takes a record: [[processors.NAME.batchers]] with a \
+                 `name` for each",
+            )
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Vec<Batcher>, A::Error> {
+            Vec::deserialize(SeqAccessDeserializer::new(list))
+        }
+    }
+
+    deserializer.deserialize_any(ListVisitor)
+}
+
+// === impl Processor ===
+
+/// What an output's `to` begins with.
+const TO_PROCESSOR: &str = "processor:";
+
 impl Processor {
     /// The streams that it reads, as they are written.
     pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
         self.stream.iter().chain(self.streams.iter().flatten()).map(String::as_str)
     }
+
+    /// The keys that it has, and that are about reading a stream and its leases.
+    pub(super) fn reading_keys(&self) -> Vec<&'static str> {
+        let keys = [
+            ("lease-table", self.lease_table.is_some()),
+            ("delivery", self.delivery.is_some()),
+            ("checkpoint", self.checkpoint.is_some()),
+            ("checkpoint-interval", self.checkpoint_interval.is_some()),
+            ("checkpoint-count", self.checkpoint_count.is_some()),
+            ("out-of-range", self.out_of_range.is_some()),
+        ];
+        given(keys)
+    }
+}
+
+// === impl Output ===
+
+impl Output {
+    /// The processor that `to` names, if it is written as one.
+    pub(super) fn processor(&self) -> Option<&str> {
+        self.to.as_deref()?.strip_prefix(TO_PROCESSOR)
+    }
+
+    /// The keys that it has, and that are about sending to a stream.
+    pub(super) fn sending_keys(&self) -> Vec<&'static str> {
+        let Self {
+            stream: _,
+            to: _,
+            ordering,
+            aggregate,
+            aggregate_max_bytes,
+            request_max_records,
+            request_max_bytes,
+            rate_limit_percent,
+            request_timeout,
+            max_requests,
+            backoff_min,
+            backoff_max,
+        } = self;
+        let keys = [
+            ("ordering", ordering.is_some()),
+            ("aggregate", aggregate.is_some()),
+            ("aggregate-max-bytes", aggregate_max_bytes.is_some()),
+            ("request-max-records", request_max_records.is_some()),
+            ("request-max-bytes", request_max_bytes.is_some()),
+            ("rate-limit-percent", rate_limit_percent.is_some()),
+            ("request-timeout", request_timeout.is_some()),
+            ("max-requests", max_requests.is_some()),
+            ("backoff-min", backoff_min.is_some()),
+            ("backoff-max", backoff_max.is_some()),
+        ];
+        given(keys)
+    }
+}
+
+fn given<const N: usize>(keys: [(&'static str, bool); N]) -> Vec<&'static str> {
+    keys.into_iter().filter(|(_, is_given)| *is_given).map(|(key, _)| key).collect()
 }
 
 // Tables inside a section are replaced key by key too: `over` puts one over another.
@@ -226,7 +344,7 @@ macro_rules! table {
     };
 }
 
-table!(Batch { records: Count, bytes: Size, wait: Time });
+table!(Batch { records: Count, bytes: Size, wait: Time, window: Time, empty: bool });
 table!(Retry { attempts: Count, backoff: Time, max_backoff: Time });
 table!(Failure { bisect: bool, tolerance: Tolerance, max_age: Time, then: Then });
 table!(Limits {

@@ -84,6 +84,7 @@ pub fn parse(name: &str, source: &str, folder: &Path) -> Result<Config, Error> {
     let mut config = resolve::resolve(file, folder).map_err(|wrong| mistake(name, source, wrong))?;
     warnings.extend(warnings::loops(&config));
     warnings.extend(warnings::idle_tolerances(&config));
+    warnings.extend(warnings::idle_lanes(&config));
     config.warnings = warnings.into_iter().map(|warning| told(name, source, &warning)).collect();
     Ok(config)
 }

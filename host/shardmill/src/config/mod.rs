@@ -1,17 +1,23 @@
 //! The configuration: what a user writes (`file`), what it means with every default filled in (this file), what it must
-//! be (`check`, `resolve`), what is odd about it (`warnings`), and how mistakes are shown (`load`, `report`).
+//! be (`check`, `resolve`, and all processors together `pipelines`), what is odd about it (`warnings`), how mistakes are
+//! shown (`load`, `report`), and how everything hangs together (`graph`).
 //!
 //! A setting of a named stream, processor or output takes the place of the one in `defaults`, which takes the place
 //! of the built-in one.
 
+mod batches;
 mod check;
 mod dead_letters;
 mod failure;
 mod file;
+mod flow;
+pub(crate) mod graph;
 mod load;
 mod outputs;
+mod pipelines;
 mod report;
 mod resolve;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -31,6 +37,7 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
 
+pub use flow::{Batch, Batcher, Filter, Flow, Pointer};
 pub use load::{Error, load, load_without_plugins, parse};
 
 /// A whole configuration, checked, with every default filled in.
@@ -58,6 +65,8 @@ pub struct Config {
     pub shutdown_timeout: Duration,
     /// Where compiled plugins are kept; `None` keeps none.
     pub cache_dir: Option<PathBuf>,
+    /// How many processors a record may come to by outputs of others, one after the other, 1 to 1000.
+    pub max_hops: u32,
     /// The processors by name.
     pub processors: BTreeMap<String, Processor>,
     /// What may be a mistake, a sentence for each with its file, line and key.
@@ -159,23 +168,25 @@ pub enum Balance {
     Throughput,
 }
 
-/// A consumer of a stream.
+/// A consumer of streams, or a stage of a pipeline, whose records are outputs of other processors; or both.
 #[derive(Debug, Clone)]
 pub struct Processor {
     /// Its name in the configuration.
     pub name: String,
-    /// The streams that it reads, one or more.
+    /// The streams that it reads. Without any, an output of another processor leads here.
     pub streams: Vec<Stream>,
-    /// How the keys of its lease table are made.
+    /// How the keys of its lease table are made; of no meaning without one.
     pub key_form: KeyForm,
     /// The component.
     pub plugin: PathBuf,
     /// What the guest gets as its configuration: an object.
     pub config: serde_json::Value,
-    /// The lease table's name.
-    pub lease_table: String,
-    /// What goes into a batch.
+    /// The lease table's name; `None` where it reads no stream.
+    pub lease_table: Option<String>,
+    /// What goes into a batch of records that no batcher takes.
     pub batch: Batch,
+    /// Which records it gets, in which batches, and how many at a time.
+    pub flow: Flow,
     /// What happens when a batch fails.
     pub retry: Retry,
     /// What happens when trying again does not help.
@@ -184,7 +195,7 @@ pub struct Processor {
     pub limits: Limits,
     /// What the guest may do.
     pub grants: Grants,
-    /// What a crash does to records that are being processed.
+    /// What a crash does to records of its streams that are being processed.
     pub delivery: Delivery,
     /// Who says how far the checkpoint may go.
     pub checkpoint: CheckpointBy,
@@ -219,17 +230,6 @@ pub struct Stream {
     pub bytes_per_second: u64,
     /// What decodes the answers of its reads.
     pub decoder: Decoder,
-}
-
-/// What goes into a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Batch {
-    /// Records, 1 to 10,000.
-    pub records: usize,
-    /// Bytes of keys and payloads; a record that is larger comes alone.
-    pub bytes: usize,
-    /// How long a batch that is not full may wait for more records.
-    pub wait: Duration,
 }
 
 /// What happens when a batch fails.
@@ -284,7 +284,16 @@ pub struct Grants {
 
 /// Where outputs go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Output {
+pub enum Output {
+    /// To a stream.
+    Stream(StreamOutput),
+    /// To another processor of the configuration, in memory: its name.
+    Processor(String),
+}
+
+/// How outputs go to a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamOutput {
     /// The stream's name in Kinesis, or its ARN.
     pub stream: String,
     /// How records are sent to it.
@@ -321,7 +330,7 @@ impl Config {
     /// All streams that are read or written, by their names or ARNs; some twice.
     pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
         self.processors.values().flat_map(|processor| {
-            let outputs = processor.outputs.values().map(|output| output.stream.as_str());
+            let outputs = processor.outputs.values().filter_map(Output::stream);
             processor.stream_ids().chain(outputs).chain(processor.dead_letter_stream())
         })
     }
@@ -337,12 +346,37 @@ pub(crate) fn may_be_one(left: &str, right: &str) -> bool {
     }
 }
 
+// === impl Output ===
+
+impl Output {
+    /// The stream that it leads to, by its name or ARN, if it is one.
+    pub fn stream(&self) -> Option<&str> {
+        match self {
+            Self::Stream(output) => Some(&output.stream),
+            Self::Processor(_) => None,
+        }
+    }
+
+    /// The processor that it leads to, if it is one.
+    pub fn processor(&self) -> Option<&str> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Processor(name) => Some(name),
+        }
+    }
+}
+
 // === impl Processor ===
 
 impl Processor {
     /// The streams that it reads, by their names or ARNs.
     pub fn stream_ids(&self) -> impl Iterator<Item = &str> {
         self.streams.iter().map(|stream| stream.id.as_str())
+    }
+
+    /// Whether it reads no stream: all its records are outputs of other processors.
+    pub fn is_stage(&self) -> bool {
+        self.streams.is_empty()
     }
 
     /// Whether it reads this stream, by its name or ARN, as far as names tell.
@@ -355,7 +389,7 @@ impl Processor {
         match self.dead_letters.as_ref()? {
             DeadLetters::Folder { .. } => None,
             DeadLetters::Stream { stream, .. } => Some(stream),
-            DeadLetters::Output { output } => self.outputs.get(output).map(|output| output.stream.as_str()),
+            DeadLetters::Output { output } => self.outputs.get(output)?.stream(),
         }
     }
 }

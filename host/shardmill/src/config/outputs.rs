@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use shardmill_producer::BatchOptions;
 
-use super::check::{Checked, helped, name, stream_id, wrong};
+use super::check::{self, Checked, did_you_mean, helped, name, stream_id, wrong};
 use super::file::{self, File};
-use super::{Output, Stream};
+use super::{Output, Stream, StreamOutput};
 
 pub(super) fn outputs(
     file: &File,
@@ -16,31 +16,80 @@ pub(super) fn outputs(
 ) -> Checked<BTreeMap<String, Output>> {
     let mut outputs = BTreeMap::new();
     for (output, section) in &own.outputs {
-        let at = |key| ["processors", processor, "outputs", output, key];
-        name(&["processors", processor, "outputs", output], output)?;
-        // An output may use the name that a stream has in this file, or Kinesis' own, or its ARN.
-        let stream = match streams.get(section.stream.as_str()) {
-            Some(defined) => defined.id.clone(),
-            None => {
-                stream_id(&at("stream"), &section.stream)?;
-                section.stream.clone()
+        let path = ["processors", processor, "outputs", output];
+        name(&path, output)?;
+        let resolved = match (&section.stream, &section.to) {
+            (Some(stream), None) => Output::Stream(to_stream(file, streams, path, section, stream)?),
+            (None, Some(to)) => Output::Processor(to_processor(file, path, section, to)?),
+            (Some(_), Some(_)) => {
+                let both = wrong(&at(path, "to"), "there is `stream` already, and an output leads to one place");
+                return helped(both, "make it two outputs, and let the plugin name both");
+            }
+            (None, None) => {
+                let help = "set `stream` to a stream, or `to` to another processor of this file: \"processor:NAME\"";
+                return helped(wrong(&path, "it leads nowhere"), help);
             }
         };
-        let options = options(&section.settings(&file.defaults.output));
-        if let Err(invalid) = options.check() {
-            let (value, least, most) = (invalid.value, invalid.least, invalid.most);
-            let outside = wrong(&at(invalid.key), format!("{value} is out of bounds: {least} to {most} is allowed"));
-            return match invalid.key {
-                "backoff-max" => {
-                    let shortest = options.backoff_min;
-                    helped(outside, format!("it is the longest wait, and {shortest:?} (`backoff-min`) the shortest"))
-                }
-                _ => outside,
-            };
-        }
-        outputs.insert(output.clone(), Output { stream, options });
+        outputs.insert(output.clone(), resolved);
     }
     Ok(outputs)
+}
+
+fn at<'a>([first, second, third, fourth]: [&'a str; 4], key: &'a str) -> [&'a str; 5] {
+    [first, second, third, fourth, key]
+}
+
+fn to_stream(
+    file: &File,
+    streams: &BTreeMap<&str, Stream>,
+    path: [&str; 4],
+    section: &file::Output,
+    named: &str,
+) -> Checked<StreamOutput> {
+    // An output may use the name that a stream has in this file, or Kinesis' own, or its ARN.
+    let stream = match streams.get(named) {
+        Some(defined) => defined.id.clone(),
+        None => {
+            stream_id(&at(path, "stream"), named)?;
+            named.to_owned()
+        }
+    };
+    let options = options(&section.settings(&file.defaults.output));
+    if let Err(invalid) = options.check() {
+        let (value, least, most) = (invalid.value, invalid.least, invalid.most);
+        let outside = wrong(&at(path, invalid.key), format!("{value} is out of bounds: {least} to {most} is allowed"));
+        return match invalid.key {
+            "backoff-max" => {
+                let shortest = options.backoff_min;
+                helped(outside, format!("it is the longest wait, and {shortest:?} (`backoff-min`) the shortest"))
+            }
+            _ => outside,
+        };
+    }
+    Ok(StreamOutput { stream, options })
+}
+
+/// Records that stay in memory are not sent, so nothing may be said about how.
+fn to_processor(file: &File, path: [&str; 4], section: &file::Output, to: &str) -> Checked<String> {
+    let known = || file.processors.keys().map(String::as_str);
+    let Some(target) = section.processor() else {
+        let shown = check::shown(to);
+        let help = match check::meant(to, known()) {
+            Some(meant) => format!("did you mean \"processor:{meant}\"?"),
+            None => "write \"processor:NAME\" for a processor of this file; a stream is named with `stream`".to_owned(),
+        };
+        return helped(wrong(&at(path, "to"), format!("`{shown}` is not a place that an output leads to")), help);
+    };
+    if !file.processors.contains_key(target) {
+        let none = wrong(&at(path, "to"), format!("there is no processor `{}`", check::shown(target)));
+        return helped(none, did_you_mean(target, "the processors of this file", known().collect::<Vec<_>>()));
+    }
+    let sending = section.sending_keys();
+    if let [first, ..] = sending[..] {
+        let message = "it says how records are sent to a stream, and this output leads to a processor";
+        return helped(wrong(&at(path, first), message), format!("leave out `{}`", sending.join("`, `")));
+    }
+    Ok(target.to_owned())
 }
 
 fn options(settings: &file::OutputSettings) -> BatchOptions {

@@ -3,6 +3,8 @@
 use std::ops::Range;
 
 use miette::{Diagnostic, NamedSource, SourceSpan};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 /// One mistake, shown with its file, line and key.
 #[derive(Debug, thiserror::Error, Diagnostic)]
@@ -57,9 +59,13 @@ pub(super) fn place_of(source: &str, path: &[String]) -> Place {
         && let (span, depth) = span_of(source, &in_defaults)
         && depth == in_defaults.len()
     {
-        return Place { key: in_defaults.join("."), span };
+        return Place { key: shown(&in_defaults), span };
     }
-    Place { key: path.join("."), span }
+    Place { key: shown(&path), span }
+}
+
+fn shown(path: &[&str]) -> String {
+    path.iter().copied().filter(|key| !is_index(key)).collect::<Vec<_>>().join(".")
 }
 
 /// The line of a place in a text, from 1.
@@ -80,16 +86,39 @@ fn in_defaults<'a>(path: &[&'a str]) -> Option<Vec<&'a str>> {
 
 /// The place of the key, or of the deepest table on the way to it, and how much of the way was found.
 fn span_of(source: &str, path: &[&str]) -> (Range<usize>, usize) {
-    let Ok(document) = toml::de::DeTable::parse(source) else { return (0..0, 0) };
+    let Ok(document) = DeTable::parse(source) else { return (0..0, 0) };
     let (mut span, mut depth) = (0..0, 0);
-    let mut table = document.into_inner();
+    let mut value = DeValue::Table(document.into_inner());
     for key in path {
-        let Some((found, value)) = table.into_iter().find(|(name, _)| name.get_ref().as_ref() == *key) else { break };
-        (span, depth) = (found.span(), depth + 1);
-        match value.into_inner() {
-            toml::de::DeValue::Table(inner) => table = inner,
-            _value => break,
-        }
+        let Some((found, inner)) = child(value, key) else { break };
+        (span, depth) = (found, depth + 1);
+        value = inner;
     }
     (span, depth)
+}
+
+/// What stands under a key of a table; of a list, what has this `name`, or this index, such as `[2]`.
+fn child<'a>(value: DeValue<'a>, key: &str) -> Option<(Range<usize>, DeValue<'a>)> {
+    match value {
+        DeValue::Table(table) => {
+            let (name, value) = table.into_iter().find(|(name, _)| name.get_ref().as_ref() == key)?;
+            Some((name.span(), value.into_inner()))
+        }
+        DeValue::Array(list) => {
+            let is_meant = |(index, element): &(usize, &Spanned<DeValue<'_>>)| match element.get_ref() {
+                DeValue::Table(table) if table.get("name").and_then(|name| name.get_ref().as_str()) == Some(key) => {
+                    true
+                }
+                _ => is_index(key) && key[1..key.len() - 1].parse() == Ok(*index),
+            };
+            let (_, element) = list.iter().enumerate().find(is_meant)?;
+            Some((element.span(), element.get_ref().clone()))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a key of a path is the index of an element of a list, which is not shown.
+fn is_index(key: &str) -> bool {
+    key.starts_with('[') && key.ends_with(']')
 }

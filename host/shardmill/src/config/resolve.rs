@@ -1,32 +1,37 @@
 //! Fills in the defaults and checks what types alone cannot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shardmill_engine::watchdog;
+use shardmill_engine::{CheckpointBy, Delivery, watchdog};
 use shardmill_lease::WorkerId;
-use shardmill_lease::store::KeyForm;
-use shardmill_record::ShardId;
-use shardmill_stream::StartPosition;
-use shardmill_stream::start::{ShardStart, Start};
 use tracing_subscriber::EnvFilter;
 
 use super::check::{
-    self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, stream_arn, stream_id, stream_name,
-    table_name, time, wrong,
+    self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, table_name, time, wrong,
 };
 use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
 use super::outputs::outputs;
-use super::{Admin, Aws, Batch, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource, dead_letters};
+use super::streams::{inputs, stream};
+use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource};
+use super::{batches, dead_letters, pipelines};
 
-/// The most records of one GetRecords.
-const MAX_BATCH_RECORDS: u32 = 10_000;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// As durations are written: 365 days and a quarter.
 const YEAR: Duration = Duration::from_secs(31_557_600);
+
+/// What every processor is resolved against.
+pub(super) struct Written<'a> {
+    pub(super) file: &'a File,
+    /// By their names in the file.
+    pub(super) streams: BTreeMap<&'a str, Stream>,
+    /// The processors that outputs lead to.
+    pub(super) targets: BTreeSet<&'a str>,
+    folder: &'a Path,
+}
 
 pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
     name(&["application"], &file.application)?;
@@ -43,15 +48,20 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
     for (name, section) in &file.streams {
         streams.insert(name.as_str(), stream(&file, name, section)?);
     }
+    let outputs = file.processors.values().flat_map(|section| section.outputs.values());
+    let targets = outputs.filter_map(file::Output::processor).collect();
+    let written = Written { file: &file, streams, targets, folder };
     let mut processors = BTreeMap::new();
     for (name, section) in &file.processors {
-        processors.insert(name.clone(), processor(&file, &streams, name, section, folder)?);
+        processors.insert(name.clone(), processor(&written, name, section)?);
     }
     if processors.is_empty() {
         let no_processor = wrong(&["processors"], "there is no processor, so there is nothing to run");
         return helped(no_processor, "add a table [processors.NAME] with `stream` and `plugin`");
     }
     separate_tables(&processors)?;
+    let max_hops = count(&["max-hops"], file.max_hops, 16, [1, 1000])?;
+    pipelines::check(&processors, max_hops)?;
     Ok(Config {
         worker: worker(file.worker_id.as_deref())?,
         worker_runs_once: worker_runs_once(&file)?,
@@ -64,6 +74,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         shutdown_timeout,
         cache_dir: cache_dir(file.cache_dir, folder)?,
         application: file.application,
+        max_hops,
         processors,
         warnings: Vec::new(),
     })
@@ -231,30 +242,35 @@ fn default_cache_dir() -> Option<PathBuf> {
     Some(base.join("shardmill").join("compiled"))
 }
 
-fn processor(
-    file: &File,
-    streams: &BTreeMap<&str, Stream>,
-    processor: &str,
-    own: &file::Processor,
-    folder: &Path,
-) -> Checked<Processor> {
+fn processor(written: &Written<'_>, processor: &str, own: &file::Processor) -> Checked<Processor> {
     let at = |key| ["processors", processor, key];
+    let Written { file, streams, folder, .. } = written;
     name(&["processors", processor], processor)?;
     let defaults = &file.defaults.processor;
     let settings = own.settings(defaults);
     if own.plugin.as_os_str().is_empty() {
         return helped(wrong(&at("plugin"), "it names no file"), "a WebAssembly component, such as \"route.wasm\"");
     }
-    let lease_table = own.lease_table.clone().unwrap_or_else(|| format!("{}-{processor}", file.application));
-    table_name(&at("lease-table"), &lease_table)?;
     let config = serde_json::to_value(&own.config).or_else(|error| wrong(&at("config"), error.to_string()))?;
-    let (inputs, key_form) = inputs(file, streams, processor, own)?;
+    let (inputs, key_form) = inputs(written, processor, own)?;
+    let is_stage = inputs.is_empty();
+    let lease_table = if is_stage { None } else { Some(lease_table(file, processor, own)?) };
     let outputs = outputs(file, streams, processor, own)?;
     let dead_letters = match &settings.dead_letters {
         Some(table) => Some(dead_letters::resolve(table, processor, &inputs, &outputs, streams, folder)?),
         None => None,
     };
-    let delivery = settings.delivery.unwrap_or_default();
+    // What the defaults say of reading is not about a processor that does not read.
+    let (delivery, checkpoint) = if is_stage {
+        (Delivery::default(), CheckpointBy::default())
+    } else {
+        let delivery = settings.delivery.unwrap_or_default();
+        (delivery, checkpoint_by(processor, settings.checkpoint, delivery)?)
+    };
+    let batch_file = file::Batch::over(own.batch.as_ref(), defaults.batch.as_ref());
+    let batch = batches::batch(processor, &batch_file)?;
+    let flow = batches::flow(processor, own, &settings, &batch_file)?;
+    batches::in_order(processor, &flow, delivery, checkpoint)?;
     Ok(Processor {
         name: processor.to_owned(),
         streams: inputs,
@@ -262,7 +278,8 @@ fn processor(
         plugin: folder.join(&own.plugin),
         config,
         lease_table,
-        batch: batch(processor, &file::Batch::over(own.batch.as_ref(), defaults.batch.as_ref()))?,
+        batch,
+        flow,
         retry: retry(processor, &file::Retry::over(own.retry.as_ref(), defaults.retry.as_ref()), delivery)?,
         failure: failure(
             processor,
@@ -273,7 +290,7 @@ fn processor(
         limits: limits(processor, &file::Limits::over(own.limits.as_ref(), defaults.limits.as_ref()))?,
         grants: grants(&file::Grants::over(own.grants.as_ref(), defaults.grants.as_ref())),
         delivery,
-        checkpoint: checkpoint_by(processor, settings.checkpoint, delivery)?,
+        checkpoint,
         checkpoint_interval: time(
             &at("checkpoint-interval"),
             settings.checkpoint_interval,
@@ -290,117 +307,10 @@ fn processor(
     })
 }
 
-/// The streams that a processor reads. One in `stream` or a list in `streams`, also of one, decides how lease keys are made.
-fn inputs(
-    file: &File,
-    streams: &BTreeMap<&str, Stream>,
-    processor: &str,
-    own: &file::Processor,
-) -> Checked<(Vec<Stream>, KeyForm)> {
-    let at = |key| ["processors", processor, key];
-    let (key, key_form) = match (&own.stream, &own.streams) {
-        (Some(_), None) => ("stream", KeyForm::Shard),
-        (None, Some(list)) if list.is_empty() => {
-            return helped(wrong(&at("streams"), "it names no stream"), "a list such as [\"orders\", \"returns\"]");
-        }
-        (None, Some(_)) => ("streams", KeyForm::MultiStream),
-        (Some(_), Some(_)) => {
-            let both = wrong(&at("streams"), "there is `stream` already");
-            return helped(
-                both,
-                "`stream` for a consumer of one stream, or `streams` for one of many: the lease table is another",
-            );
-        }
-        (None, None) => {
-            let neither = wrong(&["processors", processor], "no stream is named");
-            return helped(neither, "set `stream`, or `streams` to a list");
-        }
-    };
-    let mut inputs: Vec<Stream> = Vec::new();
-    for named in own.inputs() {
-        let input = match streams.get(named) {
-            Some(defined) => defined.clone(),
-            None => {
-                stream_id(&at(key), named)?;
-                stream(file, named, &file::Stream::default())?
-            }
-        };
-        if inputs.iter().any(|other| other.id == input.id) {
-            return wrong(&at(key), format!("`{}` is named twice", input.id));
-        }
-        inputs.push(input);
-    }
-    Ok((inputs, key_form))
-}
-
-fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {
-    let id = match (&section.name, &section.arn) {
-        (None, None) => {
-            stream_id(&["streams", name], name)?;
-            name
-        }
-        (Some(kinesis_name), None) => {
-            line(&["streams", name], name)?;
-            stream_name(&["streams", name, "name"], kinesis_name)?;
-            kinesis_name
-        }
-        (kinesis_name, Some(text)) => {
-            line(&["streams", name], name)?;
-            let arn = stream_arn(&["streams", name, "arn"], text)?;
-            if let Some(other) = kinesis_name.as_ref().filter(|other| *other != arn.name()) {
-                let message = format!("it is the ARN of `{}`, while `name` is `{}`", arn.name(), check::shown(other));
-                return helped(wrong(&["streams", name, "arn"], message), "leave `name` out: it follows from the ARN");
-            }
-            text
-        }
-    };
-    let settings = section.settings(&file.defaults.stream);
-    let idle = time(
-        &["streams", name, "idle"],
-        settings.idle,
-        Duration::from_secs(1),
-        // Kinesis answers five reads of a shard in a second.
-        [Duration::from_millis(200), 5 * MINUTE],
-    )?;
-    let longest = idle.max(Duration::from_secs(2));
-    let idle_max = time(&["streams", name, "idle-max"], settings.idle_max, longest, [idle, 5 * MINUTE]);
-    Ok(Stream {
-        id: id.to_owned(),
-        start: Start {
-            position: settings.start.unwrap_or(StartPosition::TrimHorizon),
-            shards: start_shards(name, section)?,
-        },
-        reset: settings.reset.unwrap_or_default(),
-        idle,
-        idle_max: helped(idle_max, format!("it is the longest wait at the tip, and {idle:?} (`idle`) the shortest"))?,
-        reads_per_second: count(&["streams", name, "reads-per-second"], settings.reads_per_second, 5, [1, 1000])?,
-        bytes_per_second: size(
-            &["streams", name, "bytes-per-second"],
-            settings.bytes_per_second,
-            2 * MIB,
-            [16 * 1024, 1 << 40],
-        )?,
-        decoder: settings.decoder.unwrap_or_default(),
-    })
-}
-
-fn start_shards(stream: &str, section: &file::Stream) -> Checked<BTreeMap<ShardId, ShardStart>> {
-    let mut shards = BTreeMap::new();
-    for (id, start) in &section.start_shards {
-        let shard =
-            ShardId::parse(id).or_else(|error| wrong(&["streams", stream, "start-shards", id], error.to_string()))?;
-        shards.insert(shard, start.clone());
-    }
-    Ok(shards)
-}
-
-fn batch(processor: &str, file: &file::Batch) -> Checked<Batch> {
-    let at = |key| ["processors", processor, "batch", key];
-    Ok(Batch {
-        records: count(&at("records"), file.records, 500, [1, MAX_BATCH_RECORDS])? as usize,
-        bytes: size(&at("bytes"), file.bytes, 4 * MIB, [1, 64 * MIB])? as usize,
-        wait: time(&at("wait"), file.wait, Duration::ZERO, [Duration::ZERO, 5 * MINUTE])?,
-    })
+fn lease_table(file: &File, processor: &str, own: &file::Processor) -> Checked<String> {
+    let table = own.lease_table.clone().unwrap_or_else(|| format!("{}-{processor}", file.application));
+    table_name(&["processors", processor, "lease-table"], &table)?;
+    Ok(table)
 }
 
 fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {
@@ -423,23 +333,22 @@ fn grants(file: &file::Grants) -> Grants {
 /// Two consumers on one table would take each other's checkpoints for their own. Each has two tables: its leases, and
 /// what is not a lease.
 fn separate_tables(processors: &BTreeMap<String, Processor>) -> Checked<()> {
+    let tables = || processors.iter().filter_map(|(name, processor)| Some((name, processor.lease_table.as_deref()?)));
     let mut owners: BTreeMap<&str, &str> = BTreeMap::new();
-    for (name, processor) in processors {
-        if let Some(other) = owners.insert(&processor.lease_table, name) {
-            return one_table(processors, name, other, "is the lease table");
+    for (name, table) in tables() {
+        if let Some(other) = owners.insert(table, name) {
+            return one_table(name, table, other, "is the lease table");
         }
     }
-    for (name, processor) in processors {
-        let beside = processor.lease_table.strip_suffix(check::SIDECAR_SUFFIX);
-        if let Some(other) = beside.and_then(|table| owners.get(table)) {
-            return one_table(processors, name, other, "is the table beside the leases");
+    for (name, table) in tables() {
+        if let Some(other) = table.strip_suffix(check::SIDECAR_SUFFIX).and_then(|table| owners.get(table)) {
+            return one_table(name, table, other, "is the table beside the leases");
         }
     }
     Ok(())
 }
 
-fn one_table(processors: &BTreeMap<String, Processor>, name: &str, other: &str, what: &str) -> Checked<()> {
-    let table = &processors[name].lease_table;
+fn one_table(name: &str, table: &str, other: &str, what: &str) -> Checked<()> {
     let mistake: Checked<()> =
         wrong(&["processors", name, "lease-table"], format!("`{table}` {what} of processor `{other}` already"));
     let help = "each processor is a consumer of its own: give it a table of its own with `lease-table`";

@@ -1,5 +1,7 @@
+mod flow;
 mod mistakes;
 mod numbers;
+mod pipelines;
 mod warnings;
 
 use std::path::Path;
@@ -21,6 +23,14 @@ fn good(source: &str) -> Config {
     parse("test.toml", source, Path::new("folder")).unwrap_or_else(|error| panic!("{:?}", miette::Report::new(error)))
 }
 
+/// An output that leads to a stream.
+fn sent<'a>(config: &'a Config, processor: &str, output: &str) -> &'a StreamOutput {
+    match &config.processors[processor].outputs[output] {
+        Output::Stream(output) => output,
+        Output::Processor(name) => panic!("{output} leads to the processor {name}"),
+    }
+}
+
 /// The whole message as a user sees it.
 fn bad(source: &str) -> String {
     let error = parse("test.toml", source, Path::new("")).expect_err("this is wrong");
@@ -35,7 +45,9 @@ fn bad(source: &str) -> String {
 fn what_is_not_said_has_its_default() {
     let config = good(MINIMAL);
     let processor = &config.processors["p"];
-    assert_eq!(processor.lease_table, "app-p");
+    assert_eq!(processor.lease_table.as_deref(), Some("app-p"));
+    assert!(processor.flow.is_plain() && processor.batch.window.is_none() && !processor.batch.empty);
+    assert_eq!(config.max_hops, 16);
     assert_eq!(processor.plugin, Path::new("folder/p.wasm"));
     assert_eq!(processor.streams[0].start.position, StartPosition::TrimHorizon);
     assert_eq!((processor.batch.records, processor.retry.attempts), (500, 10));
@@ -130,9 +142,9 @@ fn a_named_section_overrides_the_defaults_key_by_key() {
     assert_eq!(p.streams[0].start.position, StartPosition::AtTimestamp(1_790_000_000_000));
     assert_eq!(q.streams[0].start.position, StartPosition::Latest);
     assert_eq!((p.streams[0].decoder, q.streams[0].decoder), (Decoder::Cbor, Decoder::Sdk));
-    let options = |output: &str| p.outputs[output].options.clone();
-    assert_eq!((options("a").ordering, p.outputs["a"].stream.as_str()), (Ordering::None, "in-production"));
-    assert_eq!((options("b").ordering, options("b").aggregate), (Ordering::Key, false));
+    let [a, b] = ["a", "b"].map(|output| sent(&config, "p", output));
+    assert_eq!((a.options.ordering, a.stream.as_str()), (Ordering::None, "in-production"));
+    assert_eq!((b.options.ordering, b.options.aggregate), (Ordering::Key, false));
 }
 
 #[test]
@@ -140,7 +152,7 @@ fn outputs_are_sent_as_a_producer_with_the_same_keys_sends() {
     let output = |defaults: &str, own: &str| {
         let text =
             format!("{MINIMAL}[defaults.output]\n{defaults}\n[processors.p.outputs.out]\nstream = \"out\"\n{own}\n");
-        good(&text).processors["p"].outputs["out"].options.clone()
+        sent(&good(&text), "p", "out").options.clone()
     };
     assert_eq!(output("", ""), BatchOptions::default());
     let all = r#"
@@ -192,7 +204,7 @@ fn a_stream_is_named_by_its_arn_wherever_it_is_named() {
     ));
     let (p, q) = (&config.processors["p"], &config.processors["q"]);
     assert_eq!((p.streams[0].id.as_str(), p.streams[0].idle), (ARN, Duration::from_secs(2)));
-    assert_eq!((p.outputs["a"].stream.as_str(), p.outputs["b"].stream.as_str()), (ARN, ARN));
+    assert_eq!(["a", "b"].map(|output| sent(&config, "p", output).stream.as_str()), [ARN, ARN]);
     assert_eq!((q.streams[0].id.as_str(), q.key_form), (ARN, KeyForm::Shard));
 }
 

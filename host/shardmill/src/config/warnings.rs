@@ -1,11 +1,11 @@
 //! What may be meant, and may be a mistake: it is told, and not refused.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use shardmill_engine::{Then, Tolerance};
 
 use super::file::{DeadLetters, File};
-use super::{Config, Processor};
+use super::{Config, Output, Processor};
 
 /// Something to look at, and the key that it is about.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) fn unused_streams(file: &File) -> Vec<Warning> {
     let processors = file.processors.values();
     let used: BTreeSet<&str> = processors
         .flat_map(|processor| {
-            let outputs = processor.outputs.values().map(|output| output.stream.as_str());
+            let outputs = processor.outputs.values().filter_map(|output| output.stream.as_deref());
             outputs.chain(processor.inputs()).chain(dead_letter_stream(processor.dead_letters.as_ref()))
         })
         .chain(dead_letter_stream(file.defaults.processor.dead_letters.as_ref()))
@@ -63,23 +63,40 @@ pub(super) fn idle_tolerances(config: &Config) -> Vec<Warning> {
     idle.collect()
 }
 
+/// Lanes that are asked for and do not come about.
+pub(super) fn idle_lanes(config: &Config) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    for (name, Processor { flow, limits, .. }) in &config.processors {
+        if flow.partition_by.is_some() && flow.parallelism == 1 {
+            let message = "it says in which lane a record goes, and there is one: set `parallelism`".to_owned();
+            warnings.push(warning(&["processors", name, "partition-by"], message));
+        }
+        if flow.parallelism as usize > limits.instances {
+            let message = format!(
+                "{} lanes of each shard share the {} instances of `limits.instances`: no more run at a time",
+                flow.parallelism, limits.instances
+            );
+            warnings.push(warning(&["processors", name, "parallelism"], message));
+        }
+    }
+    warnings
+}
+
 /// Outputs that come back to the processor that sent them, by itself or by way of others. A guest may end such a loop, by
-/// counting or by a mark in its records; one that does not multiplies its records for ever.
+/// counting or by a mark in its records; one that does not multiplies its records for ever. What goes round in memory alone
+/// ends by itself, after `max-hops`.
 pub(super) fn loops(config: &Config) -> Vec<Warning> {
     let mut told: BTreeSet<BTreeSet<&str>> = BTreeSet::new();
     let mut warnings = Vec::new();
     for (name, processor) in &config.processors {
-        for (output, target) in &processor.outputs {
-            let Some(way) = way_back(config, &target.stream, processor) else { continue };
+        for (output, stream) in streams_of(processor) {
+            let Some(way) = way_back(config, stream, processor) else { continue };
             let members = way.iter().copied().chain([name.as_str()]).collect();
             // A loop of three is found three times.
             if way.is_empty() || told.insert(members) {
                 let message = match way.as_slice() {
                     [] => "it goes to a stream that the processor reads".to_owned(),
-                    way => {
-                        let stream = &target.stream;
-                        format!("it goes to `{stream}`, and comes back by way of `{}`", way.join("`, `"))
-                    }
+                    way => format!("it goes to `{stream}`, and comes back by way of `{}`", way.join("`, `")),
                 };
                 let message = format!("{message}: records go round for ever unless the plugin ends it");
                 warnings.push(warning(&["processors", name, "outputs", output, "stream"], message));
@@ -89,23 +106,45 @@ pub(super) fn loops(config: &Config) -> Vec<Warning> {
     warnings
 }
 
-/// The processors through which what is in a stream comes to the one that a processor reads; empty if it is that stream.
-fn way_back<'a>(config: &'a Config, from: &'a str, to: &Processor) -> Option<Vec<&'a str>> {
-    let mut ways: BTreeMap<&str, Vec<&str>> = BTreeMap::from([(from, Vec::new())]);
-    let mut next = vec![from];
-    while let Some(stream) = next.pop() {
-        let way = ways[stream].clone();
-        if to.reads(stream) {
-            return Some(way);
-        }
-        for (name, processor) in config.processors.iter().filter(|(_, processor)| processor.reads(stream)) {
+/// The outputs that lead to streams.
+fn streams_of(processor: &Processor) -> impl Iterator<Item = (&str, &str)> {
+    processor.outputs.iter().filter_map(|(name, output)| Some((name.as_str(), output.stream()?)))
+}
+
+/// The processors through which what is in a stream comes to a processor, by streams and by outputs that lead to others;
+/// empty if it reads the stream.
+fn way_back<'a>(config: &'a Config, from: &'a str, to: &'a Processor) -> Option<Vec<&'a str>> {
+    let mut seen_streams = BTreeSet::from([from]);
+    let mut seen_processors: BTreeSet<&str> = BTreeSet::new();
+    let mut streams = vec![(from, Vec::new())];
+    let mut processors: Vec<(&Processor, Vec<&str>)> = Vec::new();
+    loop {
+        if let Some((stream, way)) = streams.pop() {
+            if to.reads(stream) {
+                return Some(way);
+            }
+            let readers = config.processors.values().filter(|processor| processor.reads(stream));
+            processors.extend(
+                readers.filter(|reader| seen_processors.insert(&reader.name)).map(|reader| (reader, way.clone())),
+            );
+        } else if let Some((processor, mut way)) = processors.pop() {
+            if processor.name == to.name {
+                return Some(way);
+            }
+            way.push(&processor.name);
             for output in processor.outputs.values() {
-                if !ways.contains_key(output.stream.as_str()) {
-                    ways.insert(&output.stream, way.iter().copied().chain([name.as_str()]).collect());
-                    next.push(&output.stream);
+                match output {
+                    Output::Stream(output) if seen_streams.insert(&output.stream) => {
+                        streams.push((&output.stream, way.clone()));
+                    }
+                    Output::Processor(name) if seen_processors.insert(name) => {
+                        processors.push((&config.processors[name], way.clone()));
+                    }
+                    _ => {}
                 }
             }
+        } else {
+            return None;
         }
     }
-    None
 }

@@ -83,6 +83,7 @@ impl Services {
         let config = config::parse("test.toml", &format!("{head}{config}"), Path::new("")).unwrap();
         let processor = &config.processors["p"];
         let output = |(name, output): (&String, &config::Output)| {
+            let config::Output::Stream(output) = output else { panic!("{name} leads to no stream") };
             let producer = self.producer(&output.stream, output.options.clone());
             let destination = Arc::new(StreamDestination::new(name.clone(), producer)) as Arc<dyn Destination>;
             (name.clone(), destination)

@@ -90,7 +90,7 @@ async fn demonstrate(
     put(&clients, records, arguments.json).await?;
 
     let lease_table =
-        config.processors.get(PROCESSOR).map(|processor| processor.lease_table.clone()).unwrap_or_default();
+        config.processors.get(PROCESSOR).and_then(|processor| processor.lease_table.clone()).unwrap_or_default();
     let host = Host::builder(config).sdk_config(sdk).build().await?;
     let progress = host.progress();
     let admin = host.admin_address();

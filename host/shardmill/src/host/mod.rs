@@ -1,6 +1,7 @@
 //! The host: a configuration becomes consumers, an admin server, and their end.
 
 mod error;
+mod not_yet;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -102,6 +103,7 @@ impl Builder {
     /// Loads the plugins, takes the admin port and makes the consumers; no shard is read yet.
     pub async fn build(self) -> Result<Host, Error> {
         let config = self.config;
+        not_yet::refuse(&config)?;
         let mut registry = Registry::default();
         let metrics = AllMetrics::register(&mut registry);
         let token = config.admin.token.as_ref().map(Token::read).transpose()?;
@@ -129,8 +131,10 @@ impl Builder {
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let mut consumers = Vec::new();
         for (processor, module) in config.processors.values().zip(modules?) {
+            // A stage of a pipeline is no consumer.
+            let Some(lease_table) = &processor.lease_table else { continue };
             tracing::info!(
-                processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "), lease_table = processor.lease_table,
+                processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "), lease_table,
                 plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
                 "processor loaded"
             );
@@ -153,11 +157,7 @@ impl Builder {
                 lease_options: parts::lease_options(&config, processor, joined, &digest),
                 balance: parts::balance(&config),
                 read_limits: read_limits.clone(),
-                store: Arc::new(DynamoDb::new(
-                    clients.dynamodb.clone(),
-                    &processor.lease_table,
-                    parts::store_timeouts(&config),
-                )),
+                store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), lease_table, parts::store_timeouts(&config))),
                 clock: Arc::new(SystemClock),
                 guest: Arc::new(PluginGuest::new(pool)),
                 plugin: digest.as_str().into(),

@@ -222,7 +222,7 @@ pub(super) fn lease_options(
     }
 }
 
-/// A processor's outputs, by the name that its guest uses.
+/// A processor's outputs to streams, by the name that its guest uses.
 pub(super) fn outputs(
     processor: &config::Processor,
     clients: &Clients,
@@ -230,6 +230,7 @@ pub(super) fn outputs(
 ) -> BTreeMap<String, Arc<dyn Destination>> {
     let mut by_name: BTreeMap<String, Arc<dyn Destination>> = BTreeMap::new();
     for (name, output) in &processor.outputs {
+        let config::Output::Stream(output) = output else { continue };
         let producer = BatchSender::new(
             clients.producer_of(&output.stream).clone(),
             output.stream.clone(),

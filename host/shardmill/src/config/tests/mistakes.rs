@@ -392,6 +392,278 @@ const MISTAKES: &[Mistake] = &[
         6,
         &["processors.p.checkpoint", "before the guest sees them", "at-least-once"],
     ),
+    // === filters, batchers, lanes ===
+    (
+        "a filter without patterns",
+        "MINIMAL[processors.p.filter]\non-invalid-json = \"drop\"\n",
+        5,
+        &["missing field `patterns`"],
+    ),
+    (
+        "a filter that lets nothing pass",
+        "MINIMAL[processors.p.filter]\npatterns = []\n",
+        6,
+        &["processors.p.filter.patterns", "at least one"],
+    ),
+    (
+        "a pattern that is not JSON",
+        "MINIMAL[processors.p.filter]\npatterns = [\n  '{\"partitionKey\": [\"a\"]}',\n  '{\"data\": ',\n]\n",
+        8,
+        &["processors.p.filter.patterns", "pattern 2", "not JSON"],
+    ),
+    (
+        "an operator that is none",
+        "MINIMAL[processors.p.filter]\npatterns = ['{\"data\": {\"x\": [{\"like\": \"a\"}]}}']\n",
+        6,
+        &["processors.p.filter.patterns", "pattern 1", "at `data.x[0].like`", "no operator"],
+    ),
+    (
+        "a field that a record has not, in a table",
+        "MINIMAL[[processors.p.filter.patterns]]\npartitionKey = [\"a\"]\n[[processors.p.filter.patterns]]\nkey = [\"a\"]\n",
+        7,
+        &["processors.p.filter.patterns", "pattern 2", "at `key`", "`partitionKey`"],
+    ),
+    (
+        "a pattern that is a number",
+        "MINIMALfilter = { patterns = [5] }\n",
+        5,
+        &["processors.p.filter.patterns", "pattern 1", "JSON in quotes"],
+    ),
+    (
+        "a pattern with a date",
+        "MINIMALfilter = { patterns = [{ data = { at = [2026-07-01] } }] }\n",
+        5,
+        &["pattern 1", "dates", "in quotes"],
+    ),
+    (
+        "an unknown key of a filter",
+        "MINIMALfilter = { patterns = [], on_invalid_json = \"drop\" }\n",
+        5,
+        &["on_invalid_json", "on-invalid-json"],
+    ),
+    (
+        "what is done with invalid JSON",
+        "MINIMALfilter = { patterns = [], on-invalid-json = \"skip\" }\n",
+        5,
+        &["skip", "pass", "drop", "fail"],
+    ),
+    (
+        "lanes by what is no pointer",
+        "MINIMALparallelism = 4\npartition-by = \"customer\"\n",
+        6,
+        &["processors.p.partition-by", "`customer`", "JSON pointer", "\"/customer/id\""],
+    ),
+    (
+        "lanes by the whole body",
+        "MINIMALparallelism = 4\npartition-by = \"\"\n",
+        6,
+        &["processors.p.partition-by", "JSON pointer"],
+    ),
+    ("lanes by half of an escape", "MINIMALpartition-by = \"/a~2\"\n", 5, &["processors.p.partition-by", "`~1`"]),
+    (
+        "lanes of records that come once",
+        "MINIMALdelivery = \"at-most-once\"\nparallelism = 2\n",
+        6,
+        &["processors.p.parallelism", "one batch after the other", "1 is what", "at-most-once"],
+    ),
+    (
+        "lanes of all where one says how far it is",
+        "MINIMALcheckpoint = \"guest\"\n[defaults.processor]\nparallelism = 2\n",
+        7,
+        &["defaults.processor.parallelism", "`checkpoint = \"guest\"`", "in the order of their shard"],
+    ),
+    (
+        "batchers of records that come once",
+        "MINIMALdelivery = \"at-most-once\"\n[[processors.p.batchers]]\nname = \"b\"\n",
+        6,
+        &["processors.p.batchers", "at-most-once", "none"],
+    ),
+    (
+        "batchers where the guest says how far it is",
+        "MINIMALcheckpoint = \"guest\"\n[[processors.p.batchers]]\nname = \"b\"\n",
+        6,
+        &["processors.p.batchers", "`checkpoint = \"guest\"`"],
+    ),
+    (
+        "batchers by their names",
+        "MINIMAL[processors.p.batchers.large]\nrecords = 5\n",
+        5,
+        &["[[processors.NAME.batchers]]", "`name`", "first"],
+    ),
+    ("a batcher without a name", "MINIMAL[[processors.p.batchers]]\nrecords = 5\n", 5, &["missing field `name`"]),
+    (
+        "a batcher with a space",
+        "MINIMAL[[processors.p.batchers]]\nname = \"a b\"\n",
+        6,
+        &["processors.p.batchers.name", "`a b`", "letters"],
+    ),
+    (
+        "a batcher that is the default",
+        "MINIMAL[[processors.p.batchers]]\nname = \"default\"\n",
+        6,
+        &["processors.p.batchers.name", "no batcher takes", "another name"],
+    ),
+    (
+        "an unknown key of a batcher",
+        "MINIMAL[[processors.p.batchers]]\nname = \"b\"\nmax-records = 5\n",
+        7,
+        &["max-records", "records", "bytes", "window"],
+    ),
+    (
+        "two batchers of one name",
+        "MINIMALBATCHER[[processors.p.batchers]]\nname = \"b\"\n",
+        9,
+        &["processors.p.batchers.name", "a batcher `b` already", "`when`"],
+    ),
+    (
+        "a batcher behind one that takes all",
+        "MINIMAL[[processors.p.batchers]]\nname = \"all\"\nBATCHER",
+        7,
+        &["processors.p.batchers.b", "no record comes here", "`all`", "`when`"],
+    ),
+    (
+        "a batcher that takes nothing",
+        "MINIMAL[[processors.p.batchers]]\nname = \"b\"\nwhen = []\n",
+        7,
+        &["processors.p.batchers.b.when", "leave `when` out"],
+    ),
+    (
+        "a pattern of a batcher",
+        "MINIMALBATCHER[[processors.p.batchers]]\nname = \"c\"\nwhen = [\n  { data = { x = [1] } },\n  { data = { x = 1 } },\n]\n",
+        12,
+        &["processors.p.batchers.c.when", "pattern 2", "at `data.x`"],
+    ),
+    (
+        "a window of a batcher",
+        "MINIMALBATCHERwindow = \"999ms\"\n",
+        8,
+        &["processors.p.batchers.b.window", "999ms", "1s to 1day"],
+    ),
+    (
+        "calls without records at no time",
+        "MINIMALbatch = { empty = true }\n",
+        5,
+        &["processors.p.batch.empty", "`wait` or `window`"],
+    ),
+    (
+        "calls of a batcher without records at no time",
+        "MINIMALBATCHERempty = true\n",
+        8,
+        &["processors.p.batchers.b.empty", "`wait` or `window`"],
+    ),
+    (
+        "a window of what is left of nothing",
+        "MINIMALbatch = { window = \"1m\" }\n[[processors.p.batchers]]\nname = \"all\"\n",
+        5,
+        &["processors.p.batch.window", "no record comes here", "`all`"],
+    ),
+    // === pipelines ===
+    (
+        "an output to two places",
+        "MINIMALOUTPUTto = \"processor:p\"\n",
+        7,
+        &["processors.p.outputs.out.to", "`stream` already", "two outputs"],
+    ),
+    (
+        "an output to nowhere",
+        "MINIMAL[processors.p.outputs.out]\n",
+        5,
+        &["processors.p.outputs.out", "leads nowhere", "`stream`", "\"processor:NAME\""],
+    ),
+    (
+        "an output to a processor that is not there",
+        "MINIMAL[processors.p.outputs.out]\nto = \"processor:audit\"\n",
+        6,
+        &["processors.p.outputs.out.to", "no processor `audit`", "`p`"],
+    ),
+    (
+        "an output to a processor that is misspelt",
+        "MINIMAL[processors.p.outputs.out]\nto = \"processor:audti\"\nSTAGE",
+        6,
+        &["processors.p.outputs.out.to", "no processor `audti`", "did you mean `audit`?"],
+    ),
+    (
+        "an output to a processor by its name alone",
+        "MINIMAL[processors.p.outputs.out]\nto = \"audit\"\nSTAGE",
+        6,
+        &["processors.p.outputs.out.to", "`audit` is not a place", "did you mean \"processor:audit\"?"],
+    ),
+    (
+        "an output to a stream by `to`",
+        "MINIMAL[processors.p.outputs.out]\nto = \"stream:x\"\n",
+        6,
+        &["processors.p.outputs.out.to", "`stream:x` is not a place", "named with `stream`"],
+    ),
+    (
+        "an order of what is not sent",
+        "MINIMALTO_AUDITaggregate = false\nordering = \"key\"\nSTAGE",
+        8,
+        &["processors.p.outputs.audit.ordering", "to a processor", "`ordering`, `aggregate`"],
+    ),
+    (
+        "a processor that nothing feeds",
+        "MINIMALSTAGE",
+        5,
+        &["processors.audit", "no stream is named, and no output leads to it", "to = \"processor:audit\""],
+    ),
+    (
+        "processors that feed each other alone",
+        "MINIMALSTAGE[processors.audit.outputs.x]\nto = \"processor:b\"\n[processors.b]\nplugin = \"p.wasm\"\n[processors.b.outputs.x]\nto = \"processor:audit\"\n",
+        5,
+        &["processors.audit", "no record comes here", "`audit`, `b`", "no stream to them"],
+    ),
+    (
+        "a lease table without leases",
+        "MINIMALTO_AUDITSTAGElease-table = \"audit\"\ncheckpoint-interval = \"1s\"\n",
+        9,
+        &["processors.audit.lease-table", "reads none", "`lease-table`, `checkpoint-interval`"],
+    ),
+    (
+        "a delivery of what is not read",
+        "MINIMALTO_AUDITSTAGEdelivery = \"at-least-once\"\ncheckpoint = \"host\"\ncheckpoint-count = 5\nout-of-range = \"drop\"\n",
+        9,
+        &[
+            "processors.audit.delivery",
+            "`delivery`, `checkpoint`, `checkpoint-count`, `out-of-range`",
+            "name a `stream`",
+        ],
+    ),
+    (
+        "at most once of what comes again",
+        "MINIMALTO_AUDITSTAGEstream = \"other\"\ndelivery = \"at-most-once\"\n",
+        10,
+        &["processors.audit.delivery", "from `p`", "again after a crash", "at-most-once"],
+    ),
+    (
+        "a guest's checkpoint of another",
+        "MINIMALTO_AUDITSTAGEstream = \"other\"\ncheckpoint = \"guest\"\n",
+        10,
+        &["processors.audit.checkpoint", "an output of `p` leads here", "of another"],
+    ),
+    (
+        "dead letters that come back to a stage",
+        "MINIMALTO_AUDITSTAGEdead-letters = { stream = \"in\" }\n",
+        9,
+        &["processors.audit.dead-letters.stream", "`p`", "reads `in`", "come back", "a folder"],
+    ),
+    (
+        "dead letters that come back to a stage by an output",
+        "MINIMALTO_AUDITSTAGEdead-letters = { output = \"x\" }\n[processors.audit.outputs.x]\nstream = \"in\"\n",
+        9,
+        &["processors.audit.dead-letters.output", "reads `in`"],
+    ),
+    (
+        "dead letters to a processor",
+        "MINIMALdead-letters = { output = \"audit\" }\nTO_AUDITSTAGE",
+        5,
+        &["processors.p.dead-letters.output", "leads to a processor", "keeps nothing", "`folder`"],
+    ),
+    (
+        "a way of more steps than a record takes",
+        "max-hops = 1\nMINIMALTO_AUDITSTAGE[processors.audit.outputs.x]\nto = \"processor:b\"\n[processors.b]\nplugin = \"p.wasm\"\n",
+        12,
+        &["processors.b", "2 steps", "a record takes 1", "`max-hops` to 2"],
+    ),
     // === the defaults ===
     (
         "bounds in the defaults",
@@ -422,10 +694,23 @@ const MISTAKES: &[Mistake] = &[
 /// Lines 1 to 4.
 const MINIMAL: &str = "application = \"app\"\n[processors.p]\nstream = \"in\"\nplugin = \"p.wasm\"\n";
 const OUTPUT: &str = "[processors.p.outputs.out]\nstream = \"out\"\n";
+/// Three lines.
+const BATCHER: &str = "[[processors.p.batchers]]\nname = \"b\"\nwhen = ['{\"partitionKey\": [\"a\"]}']\n";
+/// Two lines, and a processor of two lines.
+const TO_AUDIT: &str = "[processors.p.outputs.audit]\nto = \"processor:audit\"\n";
+const STAGE: &str = "[processors.audit]\nplugin = \"p.wasm\"\n";
 
 fn text(written: &str) -> String {
     let processor = MINIMAL.split_once('\n').map_or("", |(_, processor)| processor);
-    written.replace("MINIMAL", MINIMAL).replace("TWO", processor).replace("OUTPUT", OUTPUT)
+    let parts = [
+        ("MINIMAL", MINIMAL),
+        ("TWO", processor),
+        ("OUTPUT", OUTPUT),
+        ("BATCHER", BATCHER),
+        ("TO_AUDIT", TO_AUDIT),
+        ("STAGE", STAGE),
+    ];
+    parts.iter().fold(written.to_owned(), |text, (name, part)| text.replace(name, part))
 }
 
 #[test]
@@ -442,7 +727,7 @@ fn each_mistake_names_the_file_the_line_the_key_and_what_is_allowed() {
 #[test]
 fn the_longest_names_that_the_services_take_are_taken_and_longer_ones_are_not() {
     let application = |length: usize| MINIMAL.replace("\"app\"", &format!("\"{}\"", "a".repeat(length)));
-    assert_eq!(good(&application(100)).processors["p"].lease_table.len(), 102);
+    assert_eq!(good(&application(100)).processors["p"].lease_table.as_ref().unwrap().len(), 102);
     bad(&application(101));
     let processor = |length: usize| MINIMAL.replace(".p]", &format!(".{}]", "p".repeat(length)));
     good(&processor(100));

@@ -36,6 +36,8 @@ const fn beside(number: Number, beside: [&'static str; 2]) -> Number {
 
 /// An output's table, which has to say where it goes.
 const OUTPUT: &str = "processors.p.outputs.out";
+/// A batcher's, which has to have a name.
+const BATCHER: &str = "processors.p.batchers.b";
 
 const NUMBERS: &[Number] = &[
     number("", "memory", ["'32 MiB'", "'1 TiB'"], ["33554431", "1099511627777"], "32 MiB to 1 TiB"),
@@ -68,12 +70,19 @@ const NUMBERS: &[Number] = &[
     ),
     number("streams.in", "reads-per-second", ["1", "1000"], ["0", "1001"], "1 to 1000"),
     number("streams.in", "bytes-per-second", ["'16 KiB'", "'1 TiB'"], ["16383", "1099511627777"], "16 KiB to 1 TiB"),
+    number("", "max-hops", ["1", "1000"], ["0", "1001"], "1 to 1000"),
+    number("processors.p", "parallelism", ["1", "256"], ["0", "257"], "1 to 256"),
     number("processors.p", "checkpoint-interval", ["'0s'", "'1h'"], ["", "'1h 1ms'"], "0s to 1h"),
     number("processors.p", "checkpoint-count", ["1", "1_000_000_000"], ["0", "1_000_000_001"], "1 to 1000000000"),
     number("processors.p.failure", "max-age", ["'1ms'", "'1year'"], ["'999us'", "'1year 1ms'"], "1ms to 1year"),
     number("processors.p.batch", "records", ["1", "10_000"], ["0", "10_001"], "1 to 10000"),
     number("processors.p.batch", "bytes", ["1", "'64 MiB'"], ["0", "67108865"], "1 byte to 64 MiB"),
     number("processors.p.batch", "wait", ["'0s'", "'5m'"], ["", "'5m 1ms'"], "0s to 5m"),
+    number("processors.p.batch", "window", ["'1s'", "'24h'"], ["'999ms'", "'24h 1ms'"], "1s to 1day"),
+    number(BATCHER, "records", ["1", "10_000"], ["0", "10_001"], "1 to 10000"),
+    number(BATCHER, "bytes", ["1", "'64 MiB'"], ["0", "67108865"], "1 byte to 64 MiB"),
+    number(BATCHER, "wait", ["'0s'", "'5m'"], ["", "'5m 1ms'"], "0s to 5m"),
+    number(BATCHER, "window", ["'1s'", "'24h'"], ["'999ms'", "'24h 1ms'"], "1s to 1day"),
     number("processors.p.retry", "attempts", ["1", "1_000_000"], ["0", "1_000_001"], "1 to 1000000"),
     number("processors.p.retry", "backoff", ["'0s'", "'1h'"], ["", "'1h 1ms'"], "0s to 1h"),
     beside(
@@ -143,6 +152,7 @@ impl Number {
         match *table {
             "" => format!("{key} = {value}\n{MINIMAL}"),
             "processors.p" => format!("{MINIMAL}{key} = {value}\n"),
+            BATCHER => format!("{MINIMAL}[[processors.p.batchers]]\nname = 'b'\n{key} = {value}\n{beside}\n"),
             OUTPUT => format!("{MINIMAL}[{OUTPUT}]\nstream = 'out'\n{key} = {value}\n{beside}\n"),
             table => format!("{MINIMAL}[{table}]\n{key} = {value}\n{beside}\n"),
         }

@@ -72,3 +72,37 @@ fn a_tolerance_where_nothing_stops_is_idle() {
         assert!(warning.contains(part), "`{part}` in {warning}");
     }
 }
+
+#[test]
+fn a_loop_through_memory_and_a_stream_is_named_and_one_in_memory_alone_is_not() {
+    let stage = "[processors.q]\nplugin = \"p.wasm\"\n";
+    let there = "[processors.p.outputs.there]\nto = \"processor:q\"\n";
+    let by_stream = format!("{SMALL}{there}{stage}[processors.q.outputs.back]\nstream = \"a\"\n");
+    let [warning] = &warnings(&by_stream)[..] else { panic!("{:?}", warnings(&by_stream)) };
+    for part in ["processors.q.outputs.back.stream", "goes to `a`", "by way of `p`", "round for ever"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+    let in_memory = format!("{SMALL}{there}{stage}[processors.q.outputs.back]\nto = \"processor:p\"\n");
+    assert_eq!(warnings(&in_memory), [""; 0]);
+    let straight = format!("{SMALL}{there}{stage}[processors.q.outputs.on]\nstream = \"b\"\n");
+    assert_eq!(warnings(&straight), [""; 0]);
+    // Back in memory, by a processor that reads what was sent.
+    let reader = format!(
+        "{SMALL}[processors.p.outputs.there]\nstream = \"b\"\n{stage}stream = \"b\"\n[processors.q.outputs.back]\nto = \"processor:p\"\n"
+    );
+    let [warning] = &warnings(&reader)[..] else { panic!("{:?}", warnings(&reader)) };
+    assert!(warning.contains("processors.p.outputs.there.stream") && warning.contains("by way of `q`"), "{warning}");
+}
+
+#[test]
+fn lanes_that_do_not_come_about_are_named() {
+    let [warning] = &warnings(&format!("{SMALL}partition-by = \"/a\"\n"))[..] else { panic!() };
+    for part in ["test.toml:5:", "processors.p.partition-by", "`parallelism`"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+    let [warning] = &warnings(&format!("{SMALL}parallelism = 65\n"))[..] else { panic!() };
+    for part in ["test.toml:5:", "processors.p.parallelism", "65 lanes", "64 instances"] {
+        assert!(warning.contains(part), "`{part}` in {warning}");
+    }
+    assert_eq!(warnings(&format!("{SMALL}parallelism = 64\npartition-by = \"/a\"\n")), [""; 0]);
+}
