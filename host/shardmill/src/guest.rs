@@ -1,5 +1,7 @@
 //! A plugin as the engine sees it.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use shardmill_engine::{Guest, Hook};
 use shardmill_plugin::{Failure, HookOutcome, Outcome, Pool, ShardContext};
@@ -9,6 +11,9 @@ use shardmill_record::Batch;
 pub(crate) struct PluginGuest {
     pool: Pool,
 }
+
+/// A guest that somebody else closes.
+pub(crate) struct Lent(pub(crate) Arc<dyn Guest>);
 
 // === impl PluginGuest ===
 
@@ -46,5 +51,20 @@ impl Guest for PluginGuest {
 
     async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+#[async_trait]
+impl Guest for Lent {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+        self.0.process(shard, batch).await
+    }
+
+    fn has_hooks(&self) -> bool {
+        self.0.has_hooks()
+    }
+
+    async fn hook(&self, id: u64, shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+        self.0.hook(id, shard, hook).await
     }
 }

@@ -18,7 +18,6 @@ pub(crate) struct Origin {
     pub(crate) stream_arn: Arc<str>,
     pub(crate) shard: ShardId,
     pub(crate) lease_epoch: u64,
-    pub(crate) millis_behind: Option<u64>,
     /// How many processors the records have come through, the one that reads the shard not counted.
     pub(crate) hops: u32,
 }

@@ -39,8 +39,8 @@ pub enum PartitionBy {
 pub struct Batcher {
     /// Its name, for metrics and the log.
     pub name: Arc<str>,
-    /// Which records are in it.
-    pub when: Filter,
+    /// Which records are in it, of those that none before it has; all without.
+    pub when: Option<Filter>,
     /// What goes into one.
     pub batch: BatchOptions,
 }

@@ -34,10 +34,6 @@ impl Router {
         Self { flow, stream, shard: shard.into() }
     }
 
-    pub(crate) fn flow(&self) -> &Flow {
-        &self.flow
-    }
-
     pub(crate) fn route(&self, record: &Record<'_>) -> Route {
         let metadata = Metadata {
             partition_key: record.partition_key,
@@ -57,7 +53,9 @@ impl Router {
             }
         }
         let batchers = &self.flow.batchers;
-        let matches = |batcher: &super::Batcher| batcher.when.decide(&metadata, record.data) == Verdict::Matched;
+        let matches = |batcher: &super::Batcher| {
+            batcher.when.as_ref().is_none_or(|when| when.decide(&metadata, record.data) == Verdict::Matched)
+        };
         let batcher = batchers.iter().position(matches).unwrap_or(batchers.len());
         let track = batcher * self.flow.lanes as usize + self.lane(record);
         match failed {
@@ -215,7 +213,7 @@ mod tests {
     fn the_first_batcher_that_matches_has_the_record_and_the_last_one_the_rest() {
         let batcher = |name: &str, pattern| Batcher {
             name: name.into(),
-            when: filter(pattern, OnInvalidJson::Drop),
+            when: Some(filter(pattern, OnInvalidJson::Drop)),
             batch: BatchOptions::default(),
         };
         let batchers = vec![

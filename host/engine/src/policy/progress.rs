@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_plugin::{Cause, Output, Settled, Verdict};
+use shardmill_plugin::{Cause, Settled, Verdict};
 
 use super::{Caused, Outputs, Parts};
 

@@ -110,7 +110,6 @@ impl Scene for ShardScene {
             stream_arn: self.directory.stream_arn().into(),
             shard: self.shard.clone(),
             lease_epoch: self.lease.lease().epoch.get(),
-            millis_behind: self.millis_behind(),
             hops: 0,
         }
     }

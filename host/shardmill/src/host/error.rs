@@ -55,14 +55,6 @@ pub enum Error {
     /// A run that was to end by itself did, with shards that are stopped or streams that are gone: a sentence for each.
     #[error("everything else is done, and this is not: {}", .0.join("; "))]
     Undone(Vec<String>),
-    /// The configuration asks for what this build does not do yet.
-    #[error("processor {processor}: {what} is not available yet; `shardmill check` can look at it, and `run` cannot")]
-    NotYet {
-        /// The processor.
-        processor: String,
-        /// What it asks for.
-        what: &'static str,
-    },
     /// No region is set anywhere.
     #[error("no AWS region is set: set `region` in [aws], or AWS_REGION, or a profile with a region")]
     NoRegion,
@@ -119,7 +111,6 @@ impl Error {
             | Self::StartPlugin { .. }
             | Self::DeadLetters(_)
             | Self::Token(_)
-            | Self::NotYet { .. }
             | Self::NoRegion => Class::Configuration,
             Self::Admin(_) => Class::Unavailable,
             Self::Runtime(_) | Self::Broken { .. } => Class::Running,

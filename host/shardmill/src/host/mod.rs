@@ -1,7 +1,6 @@
 //! The host: a configuration becomes consumers, an admin server, and their end.
 
 mod error;
-mod not_yet;
 mod parts;
 
 use std::collections::BTreeMap;
@@ -11,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_config::SdkConfig;
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Allowance, Budget, Consumer, Destinations, Parts, Status};
+use shardmill_engine::{Allowance, Budget, Consumer, Guest, Parts, Stage, StageParts, Status};
 use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
@@ -24,7 +23,7 @@ use crate::admin::{Server, Sources, Token};
 use crate::aws::{self, Clients};
 use crate::config::Config;
 use crate::dead_letters;
-use crate::guest::PluginGuest;
+use crate::guest::{Lent, PluginGuest};
 
 pub(crate) use error::Class;
 pub use error::Error;
@@ -32,6 +31,9 @@ use parts::AllMetrics;
 
 /// How often a bounded run looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a guest may take to end.
+const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Makes a [`Host`].
 pub struct Builder {
@@ -53,6 +55,8 @@ pub struct Bounds {
 /// Everything of one process, ready to run.
 pub struct Host {
     consumers: Vec<(String, Consumer)>,
+    /// Processors that others lead to, with their guests, which are closed when nobody calls them any more.
+    stages: Vec<(Arc<Stage>, Arc<dyn Guest>)>,
     admin: Option<Server>,
     sources: Sources,
     progress: Progress,
@@ -103,7 +107,6 @@ impl Builder {
     /// Loads the plugins, takes the admin port and makes the consumers; no shard is read yet.
     pub async fn build(self) -> Result<Host, Error> {
         let config = self.config;
-        not_yet::refuse(&config)?;
         let mut registry = Registry::default();
         let metrics = AllMetrics::register(&mut registry);
         let token = config.admin.token.as_ref().map(Token::read).transpose()?;
@@ -129,12 +132,12 @@ impl Builder {
         let budget = Budget::new(config.memory).shown_in(&metrics.engine);
         let allowance = self.bounds.max_records.map_or_else(Allowance::default, Allowance::of);
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
-        let mut consumers = Vec::new();
+        let led_to = parts::stage_names(&config);
+        let (mut consumers, mut stages, mut guests, mut loaded) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
         for (processor, module) in config.processors.values().zip(modules?) {
-            // A stage of a pipeline is no consumer.
-            let Some(lease_table) = &processor.lease_table else { continue };
             tracing::info!(
-                processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "), lease_table,
+                processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "),
+                lease_table = processor.lease_table,
                 plugin = %processor.plugin.display(), digest = %module.digest(), worker = %config.worker,
                 "processor loaded"
             );
@@ -151,6 +154,31 @@ impl Builder {
                 metrics: &metrics.dead_letters,
             };
             let dead_letters = dead_letters::place(processor, &outputs, &surroundings)?;
+            let mut guest: Arc<dyn Guest> = Arc::new(PluginGuest::new(pool));
+            if led_to.contains(processor.name.as_str()) {
+                let stage = Stage::new(StageParts {
+                    options: Arc::new(parts::engine_options(&config, processor, None)),
+                    guest: Arc::clone(&guest),
+                    plugin: digest.as_str().into(),
+                    worker: config.worker.as_str().into(),
+                    dead_letters: dead_letters.clone(),
+                    metrics: metrics.engine.clone(),
+                    max_hops: config.max_hops,
+                });
+                guests.push(Arc::clone(&guest));
+                guest = Arc::new(Lent(guest));
+                stages.insert(processor.name.clone(), Arc::new(stage));
+            }
+            loaded.push((processor, digest, outputs, dead_letters, guest));
+        }
+        // All stages are there now, whoever leads to them.
+        for (processor, digest, outputs, dead_letters, guest) in loaded {
+            let destinations = parts::targets(processor, outputs, &stages);
+            if let Some(stage) = stages.get(&processor.name) {
+                stage.lead_to(destinations.clone());
+            }
+            // A stage alone is no consumer.
+            let Some(lease_table) = &processor.lease_table else { continue };
             let parts = Parts {
                 inputs: parts::inputs(&config, processor, &clients),
                 key_form: processor.key_form,
@@ -159,9 +187,9 @@ impl Builder {
                 read_limits: read_limits.clone(),
                 store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), lease_table, parts::store_timeouts(&config))),
                 clock: Arc::new(SystemClock),
-                guest: Arc::new(PluginGuest::new(pool)),
+                guest,
                 plugin: digest.as_str().into(),
-                destinations: Destinations::new(outputs),
+                destinations,
                 dead_letters,
                 budget: budget.clone(),
                 allowance: allowance.clone(),
@@ -182,7 +210,8 @@ impl Builder {
             token,
             worker: config.worker.as_str().into(),
         };
-        Ok(Host { consumers, admin, sources, progress, bounds: self.bounds, allowance, _runtime: runtime })
+        let stages = stages.into_values().zip(guests).collect();
+        Ok(Host { consumers, stages, admin, sources, progress, bounds: self.bounds, allowance, _runtime: runtime })
     }
 }
 
@@ -262,6 +291,10 @@ impl Host {
             };
             first_error.get_or_insert(error);
             drain.cancel();
+        }
+        for (_stage, guest) in &self.stages {
+            // One that hangs is not waited for.
+            let _closed = tokio::time::timeout(CLOSE_WITHIN, guest.close()).await;
         }
         stop_admin.cancel();
         if let Some(admin) = admin {

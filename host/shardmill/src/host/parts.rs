@@ -1,12 +1,15 @@
 //! From the configuration to the options and parts of every room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use shardmill_engine::{Backoff, BatchOptions, Destination, FailurePolicy, Input};
+use shardmill_engine::{
+    Backoff, BatchOptions, Batcher, Destination, Destinations, FailurePolicy, Flow, Input, PartitionBy, Stage, Target,
+    Window,
+};
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
 use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
@@ -147,7 +150,7 @@ fn generation(processor: &config::Processor, module: &str) -> u64 {
 /// The streams that a processor reads, each with its region's client.
 pub(super) fn inputs(config: &Config, processor: &config::Processor, clients: &Clients) -> Vec<Input> {
     let input = |stream: &config::Stream| Input {
-        options: Arc::new(engine_options(config, processor, stream)),
+        options: Arc::new(engine_options(config, processor, Some(stream))),
         kinesis: Kinesis::new(clients.kinesis_of(&stream.id).clone()),
         polling: polling(stream),
         reset: stream.reset,
@@ -155,22 +158,45 @@ pub(super) fn inputs(config: &Config, processor: &config::Processor, clients: &C
     processor.streams.iter().map(input).collect()
 }
 
-fn engine_options(
+fn batch(batch: &config::Batch) -> BatchOptions {
+    BatchOptions {
+        limits: BatchLimits { records: batch.records, bytes: batch.bytes },
+        wait: batch.wait,
+        window: batch.window.map(|length| Window { length }),
+        empty: batch.empty,
+    }
+}
+
+fn flow(flow: &config::Flow) -> Flow {
+    let batcher = |batcher: &config::Batcher| Batcher {
+        name: batcher.name.as_str().into(),
+        when: batcher.when.as_ref().map(|when| when.rules.clone()),
+        batch: batch(&batcher.batch),
+    };
+    Flow {
+        filter: flow.filter.as_ref().map(|filter| filter.rules.clone()),
+        lanes: flow.parallelism,
+        partition_by: match &flow.partition_by {
+            None => PartitionBy::Key,
+            Some(pointer) => PartitionBy::Pointer(pointer.names().collect()),
+        },
+        batchers: flow.batchers.iter().map(batcher).collect(),
+    }
+}
+
+/// `stream`: what a processor reads; a stage reads none.
+pub(super) fn engine_options(
     config: &Config,
     processor: &config::Processor,
-    stream: &config::Stream,
+    stream: Option<&config::Stream>,
 ) -> shardmill_engine::Options {
     shardmill_engine::Options {
         application: config.application.as_str().into(),
         processor: processor.name.as_str().into(),
-        stream: stream.id.as_str().into(),
-        start: stream.start.clone(),
-        batch: BatchOptions {
-            limits: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
-            wait: processor.batch.wait,
-            ..BatchOptions::default()
-        },
-        flow: Arc::default(),
+        stream: stream.map_or("", |stream| stream.id.as_str()).into(),
+        start: stream.map(|stream| stream.start.clone()).unwrap_or_default(),
+        batch: batch(&processor.batch),
+        flow: Arc::new(flow(&processor.flow)),
         failure: FailurePolicy {
             attempts: processor.retry.attempts,
             bisect: processor.failure.bisect,
@@ -220,6 +246,26 @@ pub(super) fn lease_options(
         worker_runs_once: config.worker_runs_once,
         ..shardmill_lease::Options::new(format!("{}-{}", config.application, processor.name), config.worker.clone())
     }
+}
+
+/// Processors to which outputs of others lead.
+pub(super) fn stage_names(config: &Config) -> BTreeSet<&str> {
+    let outputs = config.processors.values().flat_map(|processor| processor.outputs.values());
+    outputs.filter_map(config::Output::processor).collect()
+}
+
+/// Where all outputs of a processor go.
+pub(super) fn targets(
+    processor: &config::Processor,
+    streams: BTreeMap<String, Arc<dyn Destination>>,
+    stages: &BTreeMap<String, Arc<Stage>>,
+) -> Destinations {
+    let away = streams.into_iter().map(|(name, destination)| (name, Target::Away(destination)));
+    let led = processor.outputs.iter().filter_map(|(name, output)| {
+        let stage = stages.get(output.processor()?)?;
+        Some((name.clone(), Target::Stage(Arc::downgrade(stage))))
+    });
+    Destinations::new(away.chain(led).collect())
 }
 
 /// A processor's outputs to streams, by the name that its guest uses.

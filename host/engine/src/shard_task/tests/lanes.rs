@@ -151,7 +151,7 @@ async fn batchers_have_records_and_limits_of_their_own() {
     let few = BatchOptions { limits: BatchLimits { records: 2, bytes: 1 << 20 }, ..BatchOptions::default() };
     let batchers = vec![Batcher {
         name: "few".into(),
-        when: filter(r#"{"partitionKey": [{"prefix": "k00"}]}"#, OnInvalidJson::Drop),
+        when: Some(filter(r#"{"partitionKey": [{"prefix": "k00"}]}"#, OnInvalidJson::Drop)),
         batch: few,
     }];
     let sizes = Arc::new(Mutex::new(Vec::new()));
