@@ -183,16 +183,34 @@ fn pointer(path: &[&str], text: &str) -> Checked<Pointer> {
 fn filter(path: &[&str], written: &[toml::Value], on_invalid_json: OnInvalidJson) -> Checked<Filter> {
     let mut patterns = Vec::with_capacity(written.len());
     for (index, value) in written.iter().enumerate() {
-        let pattern = Pattern::deserialize(value.clone()).or_else(|error| {
+        let pattern = pattern(value).or_else(|error| {
             let place = format!("[{index}]");
             let path: Vec<&str> = path.iter().copied().chain([place.as_str()]).collect();
-            wrong(&path, format!("pattern {}: {}", index + 1, check::escaped(error.message())))
+            wrong(&path, format!("pattern {}: {}", index + 1, check::escaped(&error)))
         })?;
         patterns.push(pattern);
     }
     let rules =
         shardmill_filter::Filter::new(patterns, on_invalid_json).or_else(|error| wrong(path, error.to_string()))?;
     Ok(Filter { patterns: written.iter().map(as_json).collect(), rules })
+}
+
+fn pattern(written: &toml::Value) -> Result<Pattern, String> {
+    // Handed on it would be a text.
+    if let Some(date) = date(written) {
+        return Err(format!("JSON has no dates: write {date} as a text, in quotes"));
+    }
+    Pattern::deserialize(written.clone()).map_err(|error| error.message().to_owned())
+}
+
+/// The first date in a value.
+fn date(value: &toml::Value) -> Option<&toml::value::Datetime> {
+    match value {
+        toml::Value::Datetime(date) => Some(date),
+        toml::Value::Array(list) => list.iter().find_map(date),
+        toml::Value::Table(table) => table.values().find_map(date),
+        _ => None,
+    }
 }
 
 /// A pattern that is known to be one.

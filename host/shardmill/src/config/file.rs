@@ -258,9 +258,6 @@ fn batchers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Batcher>, 
 
 // === impl Processor ===
 
-/// What an output's `to` begins with.
-const TO_PROCESSOR: &str = "processor:";
-
 impl Processor {
     /// The streams that it reads, as they are written.
     pub(super) fn inputs(&self) -> impl Iterator<Item = &str> {
@@ -284,11 +281,6 @@ impl Processor {
 // === impl Output ===
 
 impl Output {
-    /// The processor that `to` names, if it is written as one.
-    pub(super) fn processor(&self) -> Option<&str> {
-        self.to.as_deref()?.strip_prefix(TO_PROCESSOR)
-    }
-
     /// The keys that it has, and that are about sending to a stream.
     pub(super) fn sending_keys(&self) -> Vec<&'static str> {
         let Self {

@@ -1,6 +1,6 @@
 //! Where a processor's outputs go, and how. What is allowed of each option the producer itself says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use shardmill_producer::BatchOptions;
 
@@ -69,10 +69,24 @@ fn to_stream(
     Ok(StreamOutput { stream, options })
 }
 
-/// Records that stay in memory are not sent, so nothing may be said about how.
-fn to_processor(file: &File, path: [&str; 4], section: &file::Output, to: &str) -> Checked<String> {
+/// The processors that outputs lead to. All of them before any processor is looked at: one that is misspelt here is not to
+/// be told as another one that nothing leads to.
+pub(super) fn targets(file: &File) -> Checked<BTreeSet<&str>> {
+    let mut targets = BTreeSet::new();
+    for (processor, section) in &file.processors {
+        for (output, section) in &section.outputs {
+            if let Some(to) = &section.to {
+                targets.insert(target(file, ["processors", processor, "outputs", output], to)?);
+            }
+        }
+    }
+    Ok(targets)
+}
+
+/// The processor that `to` names.
+fn target<'a>(file: &'a File, path: [&str; 4], to: &str) -> Checked<&'a str> {
     let known = || file.processors.keys().map(String::as_str);
-    let Some(target) = section.processor() else {
+    let Some(name) = to.strip_prefix("processor:") else {
         let shown = check::shown(to);
         let help = match check::meant(to, known()) {
             Some(meant) => format!("did you mean \"processor:{meant}\"?"),
@@ -80,16 +94,24 @@ fn to_processor(file: &File, path: [&str; 4], section: &file::Output, to: &str) 
         };
         return helped(wrong(&at(path, "to"), format!("`{shown}` is not a place that an output leads to")), help);
     };
-    if !file.processors.contains_key(target) {
-        let none = wrong(&at(path, "to"), format!("there is no processor `{}`", check::shown(target)));
-        return helped(none, did_you_mean(target, "the processors of this file", known().collect::<Vec<_>>()));
+    match file.processors.get_key_value(name) {
+        Some((name, _)) => Ok(name),
+        None => {
+            let none = wrong(&at(path, "to"), format!("there is no processor `{}`", check::shown(name)));
+            helped(none, did_you_mean(name, "the processors of this file", known()))
+        }
     }
+}
+
+/// Records that stay in memory are not sent, so nothing may be said about how.
+fn to_processor(file: &File, path: [&str; 4], section: &file::Output, to: &str) -> Checked<String> {
+    let name = target(file, path, to)?;
     let sending = section.sending_keys();
     if let [first, ..] = sending[..] {
         let message = "it says how records are sent to a stream, and this output leads to a processor";
         return helped(wrong(&at(path, first), message), format!("leave out `{}`", sending.join("`, `")));
     }
-    Ok(target.to_owned())
+    Ok(name.to_owned())
 }
 
 fn options(settings: &file::OutputSettings) -> BatchOptions {

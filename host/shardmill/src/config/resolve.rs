@@ -13,7 +13,7 @@ use super::check::{
 };
 use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
-use super::outputs::outputs;
+use super::outputs::{outputs, targets};
 use super::streams::{inputs, stream};
 use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource};
 use super::{batches, dead_letters, pipelines};
@@ -48,9 +48,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
     for (name, section) in &file.streams {
         streams.insert(name.as_str(), stream(&file, name, section)?);
     }
-    let outputs = file.processors.values().flat_map(|section| section.outputs.values());
-    let targets = outputs.filter_map(file::Output::processor).collect();
-    let written = Written { file: &file, streams, targets, folder };
+    let written = Written { file: &file, streams, targets: targets(&file)?, folder };
     let mut processors = BTreeMap::new();
     for (name, section) in &file.processors {
         processors.insert(name.clone(), processor(&written, name, section)?);

@@ -200,7 +200,7 @@ fn a_long_pipeline_is_drawn_in_lines_that_can_be_read() {
     assert_whole(&config);
     let drawn = draw(&config, Form::Text);
     assert!(drawn.lines().all(|line| line.chars().count() < 80), "{drawn}");
-    assert!(drawn.contains("processor p8, see below"), "{drawn}");
+    assert!(drawn.contains("processor p7, see below"), "{drawn}");
 }
 
 #[test]
