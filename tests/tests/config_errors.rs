@@ -214,14 +214,6 @@ async fn check_tells_and_draws_pipelines() {
     assert_eq!((&stage["lease-table"], &stage["streams"]), (&Value::Null, &Value::Array(Vec::new())), "{json}");
 }
 
-#[tokio::test]
-async fn what_is_not_available_yet_is_named_before_anything_is_read() {
-    let (_folder, path) = written(&PIPELINE.replace("PLUGIN", &paths::plugin("route").display().to_string()));
-    let finished = with_config("run", &path).await;
-    assert_eq!(finished.code, WRONG_CONFIGURATION, "{finished:?}");
-    assert_told("run", &finished, &["copy", "not available yet"]);
-}
-
 /// Refused by both commands, with these words.
 async fn assert_unreadable(path: &Path, said: &[&str]) {
     for subcommand in ["check", "run"] {

@@ -40,7 +40,7 @@ pub(super) async fn check(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(form) = arguments.graph {
         let is_ascii = std::env::var_os("NO_UTF8").is_some_and(|value| !value.is_empty());
         let form = if form == Form::Text && is_ascii { Form::Ascii } else { form };
-        output::lines(&graph::draw(&config, form));
+        output::bytes(graph::draw(&config, form).as_bytes());
         return Ok(());
     }
     let described = config.processors.values().map(|processor| {
