@@ -10,6 +10,17 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 /// Which consumer a number is about.
+/// Why a filter keeps records out: no pattern matches, or they are not the JSON that it asks for.
+const NO_MATCH: &str = "no-match";
+const INVALID_JSON: &str = "invalid-json";
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct FilteredLabels {
+    pub(crate) processor: String,
+    pub(crate) stream: String,
+    pub(crate) reason: &'static str,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ConsumerLabels {
     /// The processor's name.
@@ -76,7 +87,7 @@ pub(crate) struct GivenUpLabels {
 pub struct Metrics {
     pub(crate) records_done: Family<ConsumerLabels, Counter>,
     pub(crate) records_skipped: Family<ConsumerLabels, Counter>,
-    pub(crate) records_filtered: Family<ConsumerLabels, Counter>,
+    pub(crate) records_filtered: Family<FilteredLabels, Counter>,
     pub(crate) records_failed: Family<ConsumerLabels, Counter>,
     pub(crate) records_given_up: Family<GivenUpLabels, Counter>,
     pub(crate) records_out_of_range: Family<ConsumerLabels, Counter>,
@@ -139,15 +150,15 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let mut add = |name: &str, help: &str, family: &Family<ConsumerLabels, Counter>| {
+            registry.register(
+                "shardmill_records_filtered",
+                "User records that a filter has kept from their guest, by reason",
+                metrics.records_filtered.clone(),
+            );
             registry.register(name, help, family.clone());
         };
         add("shardmill_records_done", "User records that guests have processed", &metrics.records_done);
         add("shardmill_records_skipped", "User records that guests passed over on purpose", &metrics.records_skipped);
-        add(
-            "shardmill_records_filtered",
-            "User records that a filter has kept from their guest",
-            &metrics.records_filtered,
-        );
         add("shardmill_records_failed", "Attempts at single user records that failed", &metrics.records_failed);
         add(
             "shardmill_records_out_of_range",
@@ -243,10 +254,25 @@ impl Metrics {
         self.records_given_up.get_or_create(&GivenUpLabels { processor, stream, why, then }).inc();
     }
 
+    /// Counts records that a filter has kept out, and of these those that it could not read.
+    pub(crate) fn filtered(&self, consumer: &ConsumerLabels, records: usize, invalid: usize) {
+        for (reason, count) in [(NO_MATCH, records - invalid), (INVALID_JSON, invalid)] {
+            if count > 0 {
+                let ConsumerLabels { processor, stream } = consumer.clone();
+                let labels = FilteredLabels { processor, stream, reason };
+                self.records_filtered.get_or_create(&labels).inc_by(count as u64);
+            }
+        }
+    }
+
     /// User records of a consumer that are done, skipped or filtered out.
     pub fn records_settled(&self, processor: &str, stream: &str) -> u64 {
         let labels = ConsumerLabels { processor: processor.to_owned(), stream: stream.to_owned() };
         let count = |family: &Family<ConsumerLabels, Counter>| family.get_or_create(&labels).get();
-        count(&self.records_done) + count(&self.records_skipped) + count(&self.records_filtered)
+        let filtered = |reason| {
+            let ConsumerLabels { processor, stream } = labels.clone();
+            self.records_filtered.get_or_create(&FilteredLabels { processor, stream, reason }).get()
+        };
+        count(&self.records_done) + count(&self.records_skipped) + filtered(NO_MATCH) + filtered(INVALID_JSON)
     }
 }

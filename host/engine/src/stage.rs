@@ -83,11 +83,9 @@ impl Stage {
             .then(|| format!("it has come through {} processors, as many as may be (`max-hops`)", self.parts.max_hops));
         let labels = ConsumerLabels { processor: options.processor.to_string(), stream: origin.stream.to_string() };
         let router = Router::new(Arc::clone(&options.flow), Arc::clone(&origin.stream), origin.shard.as_str());
-        let (tracks, filtered) = self.spread(&outputs, batch, &router, too_far.as_deref());
+        let (tracks, filtered, invalid) = self.spread(&outputs, batch, &router, too_far.as_deref());
         drop(outputs);
-        if filtered > 0 {
-            self.parts.metrics.records_filtered.get_or_create(&labels).inc_by(filtered as u64);
-        }
+        self.parts.metrics.filtered(&labels, filtered, invalid);
         let work = BatchWork {
             options: Arc::clone(options),
             guest: Arc::clone(&self.parts.guest),
@@ -130,21 +128,22 @@ impl Stage {
         })
     }
 
-    /// By lane of each batcher, batches one after another; and how many records the filter has kept out.
+    /// By lane of each batcher, batches one after another; and how many records the filter has kept out, and of these could not
+    /// read.
     fn spread(
         &self,
         outputs: &[Caused],
         batch: &Batch,
         router: &Router,
         too_far: Option<&str>,
-    ) -> (Vec<Vec<Part>>, usize) {
+    ) -> (Vec<Vec<Part>>, usize, usize) {
         let options = &self.parts.options;
         let flow = &options.flow;
         let limits: Vec<_> =
             flow.batchers.iter().map(|batcher| batcher.batch.limits).chain([options.batch.limits]).collect();
         let mut tracks: Vec<Vec<Part>> =
             std::iter::repeat_with(Vec::new).take(limits.len() * flow.lanes as usize).collect();
-        let mut filtered = 0;
+        let (mut filtered, mut invalid) = (0, 0);
         for Caused { by, output } in outputs {
             let hash_key = output.record.explicit_hash_key.map(|key| key.to_string());
             let cause = (*by < batch.len()).then(|| batch.record(*by));
@@ -158,8 +157,9 @@ impl Stage {
                 data: &output.record.data,
             };
             let (track, refused) = match (router.route(&record), too_far) {
-                (Route::Nowhere, _) => {
+                (Route::Nowhere { is_invalid }, _) => {
                     filtered += 1;
+                    invalid += usize::from(is_invalid);
                     continue;
                 }
                 (Route::Track(track) | Route::Failed(track, _), Some(too_far)) => (track, Some(too_far.to_owned())),
@@ -179,7 +179,7 @@ impl Stage {
                 part.bytes += bytes;
             }
         }
-        (tracks, filtered)
+        (tracks, filtered, invalid)
     }
 }
 

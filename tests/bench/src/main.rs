@@ -5,6 +5,7 @@
 
 mod child;
 mod demo;
+mod flow;
 mod guest_call;
 mod host;
 mod machine;
@@ -67,6 +68,8 @@ enum What {
     Demo,
     /// A run with poison records against one without.
     Poison,
+    /// Lanes against none, and a pipeline against one guest that does all of it.
+    Flow,
     /// Records into aggregates and out of them, and puts against plain PutRecords.
     Producer,
 }
@@ -128,6 +131,9 @@ async fn main() {
     }
     if what.includes(What::Poison) {
         sections.push(poison::run(&options).await);
+    }
+    if what.includes(What::Flow) {
+        sections.extend(flow::run(&options).await);
     }
     if what.includes(What::Producer) {
         sections.extend(producer::run(&options).await);

@@ -19,8 +19,8 @@ pub(crate) struct Router {
 /// Where a record goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// Nowhere: it is done.
-    Nowhere,
+    /// Nowhere: it is done. Whether the filter could not read it.
+    Nowhere { is_invalid: bool },
     /// It has failed before anybody saw it, for this reason; it would have gone into this track.
     Failed(usize, String),
     /// Into a track: the batcher's place, the one of all other records being the last, times the lanes, plus the lane.
@@ -46,9 +46,10 @@ impl Router {
         };
         let mut failed = None;
         if let Some(filter) = &self.flow.filter {
-            match filter.action(filter.decide(&metadata, record.data)) {
+            let verdict = filter.decide(&metadata, record.data);
+            match filter.action(verdict) {
                 Action::Deliver => {}
-                Action::Drop => return Route::Nowhere,
+                Action::Drop => return Route::Nowhere { is_invalid: verdict == Verdict::InvalidJson },
                 Action::Fail => failed = Some(filter.invalid_json(record.data).unwrap_or_default()),
             }
         }
@@ -230,13 +231,13 @@ mod tests {
     fn what_the_filter_keeps_out_goes_nowhere_and_what_it_cannot_read_does_what_is_said() {
         let pattern = r#"{"data": {"s": ["paid"]}}"#;
         for (on_invalid_json, expected) in [
-            (OnInvalidJson::Drop, Route::Nowhere),
+            (OnInvalidJson::Drop, Route::Nowhere { is_invalid: true }),
             (OnInvalidJson::Pass, Route::Track(0)),
             (OnInvalidJson::Fail, Route::Failed(0, String::new())),
         ] {
             let router = router(Flow { filter: Some(filter(pattern, on_invalid_json)), ..Flow::default() });
             assert_eq!(router.route(&record("k", r#"{"s":"paid"}"#)), Route::Track(0));
-            assert_eq!(router.route(&record("k", r#"{"s":"open"}"#)), Route::Nowhere);
+            assert_eq!(router.route(&record("k", r#"{"s":"open"}"#)), Route::Nowhere { is_invalid: false });
             match router.route(&record("k", "not JSON")) {
                 Route::Failed(0, reason) => {
                     assert!(matches!(expected, Route::Failed(..)) && reason.contains("not JSON"))

@@ -91,17 +91,20 @@ impl ShardTask {
             self.scene.begins(&batch, is_followed, self.nothing_left());
             return self.work.process(batch, &[]).await;
         };
-        let (mut kept, mut refused) = (Vec::with_capacity(batch.len()), Vec::new());
+        let (mut kept, mut refused, mut invalid) = (Vec::with_capacity(batch.len()), Vec::new(), 0);
         for (index, record) in batch.iter().enumerate() {
             match router.route(&record) {
-                Route::Nowhere => continue,
+                Route::Nowhere { is_invalid } => {
+                    invalid += usize::from(is_invalid);
+                    continue;
+                }
                 Route::Failed(_, reason) => refused.push((kept.len(), reason)),
                 Route::Track(_) => {}
             }
             kept.push(index);
         }
         let filtered = batch.len() - kept.len();
-        self.count_filtered(filtered);
+        self.work.metrics.filtered(&self.work.labels, filtered, invalid);
         self.scene.share.spend(filtered);
         if kept.is_empty() {
             let last = batch.len().checked_sub(1).map(|last| batch.position(last));
@@ -114,11 +117,5 @@ impl ShardTask {
         let batch = if filtered == 0 { batch } else { batch.select(kept) };
         self.scene.begins(&batch, is_followed, self.nothing_left());
         self.work.process(batch, &refused).await
-    }
-
-    fn count_filtered(&self, records: usize) {
-        if records > 0 {
-            self.work.metrics.records_filtered.get_or_create(&self.work.labels).inc_by(records as u64);
-        }
     }
 }

@@ -10,6 +10,7 @@ mod letters;
 mod losing;
 mod orders;
 mod outputs;
+mod stages;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -87,6 +88,18 @@ impl Run {
         guest: FakeGuest,
         reader: FakeReader,
     ) -> Self {
+        Self::start_leading_to(store, checkpoint, options, guest, reader, None).await
+    }
+
+    /// Whose outputs go there.
+    async fn start_leading_to(
+        store: Memory,
+        checkpoint: Option<Position>,
+        options: Options,
+        guest: FakeGuest,
+        reader: FakeReader,
+        destinations: Option<Destinations>,
+    ) -> Self {
         let worker = WorkerId::parse("w1").unwrap();
         let (coordinator, _handle, mut events) = Coordinator::new(
             shardmill_lease::Options::new("application", worker),
@@ -106,7 +119,8 @@ impl Run {
         let guest = Arc::new(guest);
         let (kept, letters) = (Arc::new(Kept::default()), Arc::new(Letters::default()));
         let destination = Arc::clone(&kept) as Arc<dyn Destination>;
-        let destinations = Destinations::new([("out".to_owned(), crate::Target::Away(destination))].into());
+        let ours = Destinations::new([("out".to_owned(), crate::Target::Away(destination))].into());
+        let destinations = destinations.unwrap_or(ours);
         let (status, metrics, budget) = (Status::default(), Metrics::default(), Budget::new(BUDGET));
         let (abort, deadline, stop_request) = (CancellationToken::new(), Deadline::default(), StopRequest::default());
         let lease = Arc::new(lease);

@@ -145,16 +145,19 @@ impl ShardTask {
         self.scene.begins(batch, !self.unpacker.is_empty(), false);
         let now = self.now();
         let first = lanes.window().add(batch);
-        let mut nowhere = Vec::new();
+        let (mut nowhere, mut invalid) = (Vec::new(), 0);
         for (index, record) in batch.iter().enumerate() {
             let id = first + index as Id;
             match lanes.router.route(&record) {
-                Route::Nowhere => nowhere.push(id),
+                Route::Nowhere { is_invalid } => {
+                    nowhere.push(id);
+                    invalid += usize::from(is_invalid);
+                }
                 Route::Failed(track, reason) => lanes.tracks[track].push(record, id, Some(reason), now),
                 Route::Track(track) => lanes.tracks[track].push(record, id, None, now),
             }
         }
-        self.count_filtered(nowhere.len());
+        self.work.metrics.filtered(&self.work.labels, nowhere.len(), invalid);
         self.scene.share.spend(nowhere.len());
         lanes.window().settle(nowhere);
         lanes.advance(&self.scene);

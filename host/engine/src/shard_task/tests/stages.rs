@@ -1,0 +1,171 @@
+//! Processors behind a shard's processor: what becomes of what they get, and of the shard meanwhile.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Stage, StageParts, Target};
+
+/// A stage with this name and guest. What leads to it has to keep it.
+fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
+    let then = options.failure.then;
+    Arc::new(Stage::new(StageParts {
+        options: Arc::new(Options { processor: "stage".into(), ..options }),
+        guest: Arc::new(guest),
+        plugin: "another digest".into(),
+        worker: "w1".into(),
+        dead_letters: (then == Then::DeadLetter).then(|| Arc::clone(letters) as Arc<dyn DeadLetters>),
+        metrics: Metrics::default(),
+        max_hops,
+    }))
+}
+
+fn to_stage(stage: &Arc<Stage>) -> Destinations {
+    Destinations::new(BTreeMap::from([("out".to_owned(), Target::Stage(Arc::downgrade(stage)))]))
+}
+
+fn away(kept: &Arc<Kept>) -> Destinations {
+    let destination = Arc::clone(kept) as Arc<dyn Destination>;
+    Destinations::new(BTreeMap::from([("out".to_owned(), Target::Away(destination))]))
+}
+
+/// A shard whose processor copies everything to a stage, which does this.
+async fn run_before(stage: &Arc<Stage>, options: Options, records: u64) -> Run {
+    let reader = FakeReader { pages: [(1..=records).collect()].into(), ends: false };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    Run::start_leading_to(Memory::new(), None, options, guest, reader, Some(to_stage(stage))).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_checkpoint_waits_for_the_last_stage() {
+    let kept = Arc::new(Kept::default());
+    let last = stage(
+        options(),
+        FakeGuest::new(|context, batch| {
+            assert_eq!((&*context.processor, context.shard.as_str()), ("stage", SHARD));
+            Ok(copy(batch))
+        }),
+        &Arc::default(),
+        16,
+    );
+    last.lead_to(away(&kept));
+    let first = stage(options(), FakeGuest::new(|_, batch| Ok(copy(batch))), &Arc::default(), 16);
+    first.lead_to(to_stage(&last));
+    kept.closed.store(true, Ordering::SeqCst);
+    let run = run_before(&first, options(), 30).await;
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON", "nothing is where it belongs");
+    kept.closed.store(false, Ordering::SeqCst);
+    run.until("all is checkpointed", |run| run.checkpoint() == "30/0").await;
+    assert_eq!(kept.sent(), texts(1..=30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_has_a_failure_policy_of_its_own_and_its_letters_stand_where_the_cause_does() {
+    let (kept, letters) = (Arc::new(Kept::default()), Arc::new(Letters::default()));
+    let failure = FailurePolicy { then: Then::DeadLetter, attempts: 2, ..options().failure };
+    let picky = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number % 7 == 0, true)));
+    let stage = stage(Options { failure, ..options() }, picky, &letters, 16);
+    stage.lead_to(away(&kept));
+    let run = run_before(&stage, options(), 30).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "30/0").await;
+    assert_eq!(kept.sent(), texts((1..=30).filter(|number| number % 7 != 0)));
+    let letters = letters.stored.lock().unwrap();
+    let found: Vec<_> = letters.iter().map(|letter| (letter.position.to_string(), letter.attempts)).collect();
+    assert_eq!(found, [7, 14, 21, 28].map(|number: u64| (format!("{number}/0"), 2)));
+    assert!(letters.iter().all(|letter| &*letter.processor == "stage" && &*letter.plugin == "another digest"));
+    assert!(run.letters.stored.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_behind_the_shards_processor_stops_the_shard_before_the_record() {
+    let kept = Arc::new(Kept::default());
+    let failure = FailurePolicy { attempts: 1, ..options().failure };
+    let picky = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 25, true)));
+    let stage = stage(Options { failure, ..options() }, picky, &Arc::default(), 16);
+    stage.lead_to(away(&kept));
+    let run = run_before(&stage, options(), 30).await;
+    let reason = run.stopped().await;
+    assert!(reason.contains("processor `stage`") && reason.contains("25/0"), "{reason}");
+    run.until("what is done is checkpointed", |run| run.checkpoint() == "20/0").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_ends_the_wait_for_another_attempt_behind_the_shards_processor() {
+    let slow = Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+    let picky = FakeGuest::new(|_, batch| Ok(failing(batch, |_| true, true)));
+    let stage = stage(Options { backoff: slow, ..options() }, picky, &Arc::default(), 16);
+    stage.lead_to(Destinations::default());
+    let run = run_before(&stage, options(), 5).await;
+    run.until("the batch has failed", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
+    run.drain.cancel();
+    let store = run.store.clone();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    let row = store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!(row.checkpoint.to_string(), "TRIM_HORIZON");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cycle_holds_nothing_that_it_waits_for_and_ends_at_its_hops() {
+    let letters = Arc::new(Letters::default());
+    let failure = FailurePolicy { then: Then::DeadLetter, attempts: 1, ..options().failure };
+    let round = stage(Options { failure, ..options() }, FakeGuest::new(|_, batch| Ok(copy(batch))), &letters, 4);
+    round.lead_to(to_stage(&round));
+    let run = run_before(&round, options(), 40).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "40/0").await;
+    let letters = letters.stored.lock().unwrap();
+    assert_eq!(letters.len(), 40);
+    assert!(letters.iter().all(|letter| letter.reason.contains("through 4 processors") && letter.attempts == 0));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// A graph of stages with cycles, guests that fail now and then and take various times, lanes everywhere: every record comes
+    /// out once, and those of a key in order as long as nothing is repeated.
+    #[test]
+    fn whatever_leads_to_what_every_record_ends(
+        seed in any::<u64>(), lanes in 1..5u32, stage_lanes in 1..5u32, records in 1..200u64, rounds in 0..4u64,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async move {
+            let kept = Arc::new(Kept::default());
+            let spread = |lanes| Options { flow: Arc::new(crate::Flow { lanes, ..crate::Flow::default() }), ..options() };
+            // Once in a while a batch fails as a whole.
+            let calls = Arc::new(AtomicU32::new(0));
+            let guest = |then: fn(&Batch) -> Outcome| {
+                let calls = Arc::clone(&calls);
+                let mut guest = FakeGuest::new(move |_, batch| {
+                    let call = u64::from(calls.fetch_add(1, Ordering::SeqCst));
+                    match (seed ^ call).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61 {
+                        0 => Err(ProcessError::Retry { message: "later".into(), after: Duration::ZERO }.into()),
+                        _ => Ok(then(batch)),
+                    }
+                });
+                guest.varies = Some(seed);
+                guest
+            };
+            let often = |options: Options| Options { failure: FailurePolicy { attempts: 1_000, ..options.failure.clone() }, ..options };
+            let last = stage(often(spread(stage_lanes)), guest(copy), &Arc::default(), 16);
+            last.lead_to(away(&kept));
+            let mut next = last;
+            let mut all = vec![Arc::clone(&next)];
+            for _ in 0..rounds {
+                let before = stage(often(spread(stage_lanes)), guest(copy), &Arc::default(), 16);
+                before.lead_to(to_stage(&next));
+                all.push(Arc::clone(&before));
+                next = before;
+            }
+            let run = run_before(&next, often(spread(lanes)), records).await;
+            run.until("all is checkpointed", |run| run.checkpoint() == format!("{records}/0")).await;
+            let mut sent: Vec<u64> = kept.sent().iter().map(|text| text.parse().unwrap()).collect();
+            for key in 0..super::fakes::KEYS {
+                let of_key: Vec<u64> = sent.iter().copied().filter(|number| number % super::fakes::KEYS == key).collect();
+                assert!(of_key.is_sorted(), "{of_key:?}");
+            }
+            sent.sort_unstable();
+            assert_eq!(sent, (1..=records).collect::<Vec<_>>());
+        });
+    }
+}
