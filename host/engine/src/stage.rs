@@ -50,6 +50,8 @@ struct Part {
     refused: Vec<(usize, String)>,
     records: usize,
     bytes: usize,
+    /// The beginning of the window that its records arrived in.
+    window: Option<u64>,
 }
 
 /// A stage at work for somebody.
@@ -139,10 +141,9 @@ impl Stage {
     ) -> (Vec<Vec<Part>>, usize, usize) {
         let options = &self.parts.options;
         let flow = &options.flow;
-        let limits: Vec<_> =
-            flow.batchers.iter().map(|batcher| batcher.batch.limits).chain([options.batch.limits]).collect();
+        let batches: Vec<_> = flow.batchers.iter().map(|batcher| batcher.batch).chain([options.batch]).collect();
         let mut tracks: Vec<Vec<Part>> =
-            std::iter::repeat_with(Vec::new).take(limits.len() * flow.lanes as usize).collect();
+            std::iter::repeat_with(Vec::new).take(batches.len() * flow.lanes as usize).collect();
         let (mut filtered, mut invalid) = (0, 0);
         for Caused { by, output } in outputs {
             let hash_key = output.record.explicit_hash_key.map(|key| key.to_string());
@@ -167,10 +168,14 @@ impl Stage {
                 (Route::Track(track), None) => (track, None),
             };
             let bytes = record.partition_key.len() + record.data.len();
-            let most = limits[track / flow.lanes as usize];
-            let is_full = |part: &Part| part.records >= most.records || part.bytes + bytes > most.bytes;
+            let batch = batches[track / flow.lanes as usize];
+            let window = batch.window.map(|window| window.of(record.approximate_arrival));
+            let is_full = |part: &Part| {
+                let most = batch.limits;
+                part.records >= most.records || part.bytes + bytes > most.bytes || part.window != window
+            };
             if tracks[track].last().is_none_or(is_full) {
-                tracks[track].push(Part::default());
+                tracks[track].push(Part { window, ..Part::default() });
             }
             if let Some(part) = tracks[track].last_mut() {
                 part.refused.extend(refused.map(|reason| (part.records, reason)));

@@ -138,18 +138,17 @@ impl Track {
     }
 }
 
-/// Until when a batch that begins now waits for more records; `None` for no longer than it has to.
+/// Until when a batch that begins now waits for more records, at most until its window is over; `None` for no longer than it
+/// has to.
 fn due(options: &BatchOptions, window: Option<u64>, now: Now) -> Option<Instant> {
-    match (options.window, window) {
-        // A window is over when its time is, and whoever is late has the wait.
-        (Some(length), Some(window)) => {
-            let left = Duration::from_millis(length.end(window).saturating_sub(now.wall));
-            // The service's clock may be ahead of this one, but not by much.
-            Some(now.instant + left.min(length.length * 2) + options.wait)
-        }
-        _ if options.wait.is_zero() => None,
-        _ => Some(now.instant + options.wait),
+    if options.wait.is_zero() {
+        return None;
     }
+    let left = match (options.window, window) {
+        (Some(length), Some(window)) => Duration::from_millis(length.end(window).saturating_sub(now.wall)),
+        _ => options.wait,
+    };
+    Some(now.instant + left.min(options.wait))
 }
 
 #[cfg(test)]
@@ -218,20 +217,23 @@ mod tests {
     fn records_of_two_windows_are_not_in_one_batch() {
         let now = Now { instant: Instant::now(), wall: 10_500 };
         let window = Some(Window { length: Duration::from_secs(1) });
-        let wait = Duration::from_millis(100);
+        let wait = Duration::from_secs(1);
         let limits = BatchLimits { records: 100, bytes: 10_000 };
         let mut track = Track::new(BatchOptions { window, wait, limits, ..options() }, false, now);
         track.push(record(10_400, b"x"), 0, None, now);
-        assert_eq!(track.wakes_at(), Some(later(now, 600).instant), "when the window is over, and the wait");
+        assert_eq!(track.wakes_at(), Some(later(now, 500).instant), "when the window is over");
         track.push(record(10_999, b"x"), 1, None, now);
         track.push(record(11_000, b"x"), 2, None, now);
         assert_eq!(ids(track.take(now)), Some(vec![0, 1]), "a later window has begun");
-        assert_eq!(ids(track.take(later(now, 1_500))), None);
-        assert_eq!(ids(track.take(later(now, 1_600))), Some(vec![2]));
+        assert_eq!(ids(track.take(later(now, 999))), None);
+        assert_eq!(
+            ids(track.take(later(now, 1_000))),
+            Some(vec![2]),
+            "the clocks differ, and it waits no longer than it may"
+        );
         // What is old has no window to wait for.
         track.push(record(5_000, b"x"), 3, None, later(now, 2_000));
-        assert_eq!(ids(track.take(later(now, 2_099))), None);
-        assert_eq!(ids(track.take(later(now, 2_100))), Some(vec![3]));
+        assert_eq!(ids(track.take(later(now, 2_000))), Some(vec![3]));
     }
 
     #[test]

@@ -177,7 +177,7 @@ async fn windows_are_not_mixed_and_a_silence_is_told() {
     let window = Some(Window { length: Duration::from_millis(50) });
     let batch = BatchOptions {
         limits: BatchLimits { records: 1000, bytes: 1 << 20 },
-        wait: Duration::from_millis(5),
+        wait: Duration::from_millis(50),
         window,
         empty: true,
     };
