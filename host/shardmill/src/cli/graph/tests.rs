@@ -75,28 +75,22 @@ fn ways(config: &Config) -> Vec<Way> {
             }
         }
     }
-    // What leads from where to where, over any number of ways.
-    let mut leads: BTreeSet<(String, String)> = ways.iter().map(|(from, _, to)| (from.clone(), to.clone())).collect();
-    loop {
-        let further: Vec<(String, String)> = (leads.iter())
-            .flat_map(|(from, over)| {
-                leads.iter().filter(move |(other, _)| other == over).map(move |(_, to)| (from, to))
-            })
-            .map(|(from, to)| (from.clone(), to.clone()))
-            .filter(|way| !leads.contains(way))
-            .collect();
-        if further.is_empty() {
-            break;
+    // Whether ways lead from one to another, any number of them.
+    let leads = |from: &str, to: &str| {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![from];
+        while let Some(here) = next.pop() {
+            if here == to {
+                return true;
+            }
+            if seen.insert(here) {
+                next.extend(ways.iter().filter(|(start, _, _)| start.as_str() == here).map(|(_, _, end)| end.as_str()));
+            }
         }
-        leads.extend(further);
-    }
-    let mut ways: Vec<Way> = ways
-        .into_iter()
-        .map(|(from, what, to)| {
-            let is_in_cycle = leads.contains(&(to.clone(), from.clone()));
-            (from, what, to, is_in_cycle)
-        })
-        .collect();
+        false
+    };
+    let each = ways.iter().map(|(from, what, to)| (from.clone(), what.clone(), to.clone(), leads(to, from)));
+    let mut ways: Vec<Way> = each.collect();
     ways.sort();
     ways
 }
