@@ -107,9 +107,9 @@ impl ShardTask {
         self.work.metrics.filtered(&self.work.labels, filtered, invalid);
         self.scene.share.spend(filtered);
         if kept.is_empty() {
-            let last = batch.len().checked_sub(1).map(|last| batch.position(last));
             if let Some(through) = batch.through().cloned() {
-                self.scene.advance(through, last, filtered);
+                // The guest has not seen them, so it has nothing to say of them.
+                self.scene.advance(through, None, filtered);
             }
             self.scene.share.keep(0);
             return Ok(());

@@ -25,7 +25,7 @@ pub struct BatchSender {
     backoff: Backoff,
     shards: Arc<Shards>,
     metrics: Arc<StreamMetrics>,
-    troubles: Troubles,
+    troubles: Arc<Troubles>,
     /// Whether its records were received by somebody else before.
     is_of_spool: bool,
 }
@@ -51,15 +51,15 @@ impl BatchSender {
             backoff: Backoff::new(options.backoff_min, options.backoff_max, seed),
             shards: Shards::new(caller.client().clone(), name, &options, Arc::clone(&metrics), seed),
             metrics,
-            troubles: Troubles::new(stream),
+            troubles: Arc::new(Troubles::new(stream)),
             caller,
             is_of_spool: false,
         }
     }
 
-    /// Beside a producer that has counted its records as received, and lists the stream's shards.
-    pub(crate) fn of_spool(self, shards: &Arc<Shards>) -> Self {
-        Self { shards: Arc::clone(shards), is_of_spool: true, ..self }
+    /// Beside a producer that has counted its records as received, lists the stream's shards, and tells of the same troubles.
+    pub(crate) fn of_spool(self, shards: &Arc<Shards>, troubles: &Arc<Troubles>) -> Self {
+        Self { shards: Arc::clone(shards), troubles: Arc::clone(troubles), is_of_spool: true, ..self }
     }
 
     /// The stream's name or ARN, as it was given.

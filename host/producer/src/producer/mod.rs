@@ -125,7 +125,8 @@ impl Producer {
         let shared = Arc::new(Shared::new(stream.into(), &options, metrics));
         let driver = Driver::new(&client, Arc::clone(&shared), &options, seed);
         let spooling = Spooling::new(Arc::clone(&sender), options.spool_after);
-        let drain = Drain::start(sender, batches.of_spool(driver.shards()), Arc::clone(&shared), seed);
+        let drain =
+            Drain::start(sender, batches.of_spool(driver.shards(), driver.troubles()), Arc::clone(&shared), seed);
         let driver = driver.spools(spooling, drain);
         tokio::spawn(driver.run());
         Ok(Self(Arc::new(Handle { shared, spool: Some(spool.clone()) })))

@@ -239,3 +239,16 @@ proptest! {
         });
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_says_how_far_the_checkpoint_goes_says_nothing_of_what_it_does_not_see() {
+    let pattern = r#"{"partitionKey": [{"anything-but": ["k030"]}]}"#;
+    let flow = Flow { filter: Some(filter(pattern, OnInvalidJson::Drop)), ..Flow::default() };
+    let options = Options { checkpoint: CheckpointBy::Guest, ..spread(flow) };
+    let run = Run::start_with(options, [(1..=29).collect(), vec![30]], true, |_, batch| {
+        Ok(Outcome { checkpoint: Some(batch.position(batch.len() - 1)), ..copy(batch) })
+    })
+    .await;
+    // The last one is filtered out alone.
+    assert_eq!(run.task.await.unwrap(), Ended::Complete);
+}

@@ -36,6 +36,7 @@ pub(super) struct Driver {
     inbox: Vec<Item<Ticket>>,
     flushes: Flushes,
     losses: Losses,
+    troubles: Arc<Troubles>,
     spooling: Option<Spooling>,
     drain: Option<Drain>,
     closing: Option<Closing>,
@@ -76,6 +77,7 @@ impl Driver {
             requests: JoinSet::new(),
             inbox: Vec::new(),
             flushes: Flushes::default(),
+            troubles: Arc::new(Troubles::new(stream.to_string())),
             losses: Losses::new(stream),
             spooling: None,
             drain: None,
@@ -89,6 +91,11 @@ impl Driver {
         self.mapping.shards()
     }
 
+    /// What the log is told of.
+    pub(in crate::producer) fn troubles(&self) -> &Arc<Troubles> {
+        &self.troubles
+    }
+
     /// With a spool, and the task that empties it.
     pub(super) fn spools(mut self, spooling: Spooling, drain: Drain) -> Self {
         self.spooling = Some(spooling);
@@ -98,7 +105,7 @@ impl Driver {
 
     /// Runs until the producer is closed, or nobody has it any more, and everything is resolved.
     pub(super) async fn run(mut self) {
-        let troubles = Troubles::new(self.shared.stream.to_string());
+        let troubles = Arc::clone(&self.troubles);
         let mut trouble = troubles.of_sender();
         loop {
             let now = Instant::now();
