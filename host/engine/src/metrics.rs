@@ -150,11 +150,6 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let mut add = |name: &str, help: &str, family: &Family<ConsumerLabels, Counter>| {
-            registry.register(
-                "shardmill_records_filtered",
-                "User records that a filter has kept from their guest, by reason",
-                metrics.records_filtered.clone(),
-            );
             registry.register(name, help, family.clone());
         };
         add("shardmill_records_done", "User records that guests have processed", &metrics.records_done);
@@ -184,6 +179,11 @@ impl Metrics {
             &metrics.outputs_dropped,
         );
         add("shardmill_checkpoints", "Checkpoints written", &metrics.checkpoints);
+        registry.register(
+            "shardmill_records_filtered",
+            "User records that a filter has kept from their guest, by reason",
+            metrics.records_filtered.clone(),
+        );
         registry.register(
             "shardmill_attempts_failed",
             "Attempts at a batch that failed, by kind",
