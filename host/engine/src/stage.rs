@@ -1,5 +1,6 @@
 //! Processors behind other processors: what these put out goes to them in memory, and whoever has caused it waits for its end.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
@@ -7,7 +8,7 @@ use shardmill_lease::Fence;
 use shardmill_plugin::ShardContext;
 use shardmill_record::{Batch, BatchBuilder, Position, Record};
 
-use crate::batch_work::{BatchWork, Leave, Origin, Scene, WallClock};
+use crate::batch_work::{BatchWork, Leave, Origin, Scene, Told, WallClock};
 use crate::flow::{Route, Router};
 use crate::live::Activity;
 use crate::metrics::ConsumerLabels;
@@ -41,6 +42,8 @@ pub struct Stage {
     parts: StageParts,
     destinations: OnceLock<Destinations>,
     wall_clock: WallClock,
+    hooks_called: Arc<AtomicU64>,
+    told: Arc<Mutex<Told>>,
 }
 
 /// One batch of one track, and which of its records have failed before anybody saw them.
@@ -68,7 +71,13 @@ struct StageScene {
 impl Stage {
     /// Without destinations, which may be other stages: [`lead_to`](Self::lead_to) names them.
     pub fn new(parts: StageParts) -> Self {
-        Self { parts, destinations: OnceLock::new(), wall_clock: Arc::new(crate::shard_source::now_ms) }
+        Self {
+            parts,
+            destinations: OnceLock::new(),
+            wall_clock: Arc::new(crate::shard_source::now_ms),
+            hooks_called: Arc::default(),
+            told: Arc::default(),
+        }
     }
 
     /// Where its outputs go. Counts once.
@@ -98,8 +107,8 @@ impl Stage {
             metrics: self.parts.metrics.clone(),
             labels,
             wall_clock: Arc::clone(&self.wall_clock),
-            hooks_called: Arc::default(),
-            told: Arc::default(),
+            hooks_called: Arc::clone(&self.hooks_called),
+            told: Arc::clone(&self.told),
             scene: Arc::new(StageScene {
                 before: Arc::clone(before),
                 options: Arc::clone(options),
@@ -111,16 +120,16 @@ impl Stage {
             let work = &work;
             async move {
                 for Part { builder, refused, .. } in parts {
-                    work.process(builder.build(), &refused).await?;
+                    work.process(builder.build(), &refused, &()).await?;
                 }
                 Ok(())
             }
         });
         // Every lane to its end: what is done in one is not to be given up for another.
-        let mut leave = Ok(());
+        let mut leave: Result<(), Leave> = Ok(());
         for ended in futures::future::join_all(lanes).await {
             leave = match (leave, ended) {
-                (Err(before), Err(other)) => Err(worse(before, other)),
+                (Err(before), Err(other)) => Err(before.or_worse(other)),
                 (leave, ended) => leave.and(ended),
             };
         }
@@ -188,19 +197,6 @@ impl Stage {
     }
 }
 
-/// Of two reasons to leave the one that must be heard: a lease that is lost before all, then what stops more.
-fn worse(one: Leave, other: Leave) -> Leave {
-    match (one, other) {
-        (lost @ (Leave::Lost | Leave::Abort | Leave::Rewind), _)
-        | (_, lost @ (Leave::Lost | Leave::Abort | Leave::Rewind)) => lost,
-        (Leave::Stop(scope, reason), Leave::Stop(more, other)) => {
-            Leave::Stop(scope.max(more), format!("{reason}; and {other}"))
-        }
-        (stop @ Leave::Stop(..), _) | (_, stop @ Leave::Stop(..)) => stop,
-        (one, _) => one,
-    }
-}
-
 #[async_trait]
 impl Scene for StageScene {
     fn origin(&self) -> Origin {
@@ -255,7 +251,4 @@ impl Scene for StageScene {
     async fn checkpoint_first(&self, _batch: &Batch) -> Result<(), Leave> {
         Ok(())
     }
-
-    /// Whoever has caused the records is told when all of them are done.
-    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
 }

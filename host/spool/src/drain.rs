@@ -80,11 +80,8 @@ struct Settled<E> {
     error: Option<E>,
 }
 
-/// What [`Sender::drain_once`](crate::Sender::drain_once) does, by whoever has that right.
-///
-/// # Errors
-/// As there.
-pub async fn drain_once<E, A: Into<Answer<E>>>(
+/// What [`Sender::drain_once`](crate::Sender::drain_once) does.
+pub(crate) async fn drain_once<E, A: Into<Answer<E>>>(
     spool: &Spool,
     stream: &str,
     batch: Batch,

@@ -28,7 +28,7 @@ mod tests;
 mod writer;
 
 pub use database::{Aside, Selection, Spooled};
-pub use drain::{Answer, Batch, Drained, Fate, Next, Pacing, drain_once};
+pub use drain::{Answer, Batch, Drained, Fate, Next, Pacing};
 pub use error::{Error, Refused, StoreError};
 pub use metrics::Metrics;
 pub use options::{Full, InvalidOptions, Options};

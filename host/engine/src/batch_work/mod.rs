@@ -13,13 +13,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::time::Instant;
 
 pub(crate) use hooks::HookEnd;
-pub(crate) use scene::{Origin, Scene};
+pub(crate) use scene::{Ledger, Origin, Scene};
 
 use crate::metrics::{ConsumerLabels, FailureLabels};
 use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Scope};
 
 /// What brings batches to their end. Any number of batches at a time, for who keeps their order.
-#[derive(Clone)]
 pub(crate) struct BatchWork {
     pub(crate) options: Arc<Options>,
     pub(crate) guest: Arc<dyn Guest>,
@@ -73,16 +72,31 @@ impl Leave {
     pub(crate) fn stop(reason: impl Into<String>) -> Self {
         Self::Stop(Scope::Shard, reason.into())
     }
+
+    /// Of two reasons the one that must be heard: what cannot wait, then an end in order, which needs no further one. Of two stops
+    /// what stops more counts, and both are told.
+    pub(crate) fn or_worse(self, other: Self) -> Self {
+        let rank = |leave: &Self| match leave {
+            Self::Lost => 0,
+            Self::Abort => 1,
+            Self::Rewind => 2,
+            Self::Drain => 3,
+            Self::Stop(..) => 4,
+            Self::Closed | Self::Pause | Self::Restart => 5,
+        };
+        match (self, other) {
+            (Self::Stop(scope, reason), Self::Stop(more, other)) => {
+                Self::Stop(scope.max(more), format!("{reason}; and {other}"))
+            }
+            (one, other) if rank(&other) < rank(&one) => other,
+            (one, _) => one,
+        }
+    }
 }
 
 // === impl BatchWork ===
 
 impl BatchWork {
-    /// The same, for batches of somebody else.
-    pub(crate) fn of(&self, scene: Arc<dyn Scene>) -> Self {
-        Self { scene, ..self.clone() }
-    }
-
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

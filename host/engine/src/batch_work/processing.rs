@@ -7,7 +7,7 @@ use shardmill_plugin::{Failure, Outcome, ProcessError};
 use shardmill_record::{Batch, BatchBuilder, Position};
 use tokio::time::Instant;
 
-use super::{BatchWork, Leave};
+use super::{BatchWork, Leave, Ledger};
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Applied, BatchProgress, Caused, Decision, Delivery, GivenUp};
@@ -61,7 +61,12 @@ impl BatchWork {
     /// failure policy; or the shard is left with what is done at the batch's front accounted for.
     ///
     /// `refused`: records that have failed before anybody saw them, by their place, and why.
-    pub(crate) async fn process(&self, batch: Batch, refused: &[(usize, String)]) -> Result<(), Leave> {
+    pub(crate) async fn process(
+        &self,
+        batch: Batch,
+        refused: &[(usize, String)],
+        ledger: &dyn Ledger,
+    ) -> Result<(), Leave> {
         let started = Instant::now();
         let policy = &self.options.failure;
         let (attempts, bisect) = match self.options.delivery {
@@ -75,26 +80,26 @@ impl BatchWork {
         if self.options.delivery == Delivery::AtMostOnce {
             self.scene.checkpoint_first(&batch).await?;
         }
-        let leave = match self.work_through(&batch, &mut progress).await {
+        let leave = match self.work_through(&batch, &mut progress, ledger).await {
             Ok(leave) => leave,
             Err(leave) => {
                 self.lose(&batch, progress);
                 return Err(leave);
             }
         };
-        self.conclude(&batch, progress, leave).await?;
+        self.conclude(&batch, progress, leave, ledger).await?;
         self.metrics.batch_seconds.get_or_create(&self.labels).observe(started.elapsed().as_secs_f64());
         Ok(())
     }
 
     /// Hands records over until all are dealt with, or there is a reason to leave.
-    async fn work_through(&self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
+    async fn work_through(
+        &self,
+        batch: &Batch,
+        progress: &mut BatchProgress,
+        ledger: &dyn Ledger,
+    ) -> Result<Option<Leave>, Leave> {
         let mut trials = Trials::default();
-        if progress.given_up_count() > 0
-            && let Some(leave) = self.policy_stops(batch, batch, progress, false)
-        {
-            return Ok(Some(leave));
-        }
         loop {
             let handed = progress.next_part().to_vec();
             if handed.is_empty() {
@@ -123,7 +128,7 @@ impl BatchWork {
             } else {
                 trials.unmade = 0;
             }
-            if let Some(leave) = self.relieve(batch, progress).await? {
+            if let Some(leave) = self.relieve(batch, progress, ledger).await? {
                 return Ok(Some(leave));
             }
             if came.has_failed() && !progress.next_part().is_empty() {
@@ -136,6 +141,10 @@ impl BatchWork {
                     return Ok(Some(leave));
                 }
             }
+        }
+        // Where no call has failed, records may have before anybody saw them. What stands before them is done now.
+        if let Some(leave) = self.policy_stops(batch, batch, progress, false) {
+            return Ok(Some(leave));
         }
         if trials.failed > 0 {
             self.scene.set_state(ShardState::Running);

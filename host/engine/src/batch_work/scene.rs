@@ -22,7 +22,7 @@ pub(crate) struct Origin {
     pub(crate) hops: u32,
 }
 
-/// What is around a batch that is worked on: whose it is, when to leave it, and who is told how far it is.
+/// What is around a batch that is worked on: whose it is, and when to leave it.
 #[async_trait]
 pub(crate) trait Scene: Send + Sync {
     fn origin(&self) -> Origin;
@@ -60,8 +60,16 @@ pub(crate) trait Scene: Send + Sync {
 
     /// At most once: the checkpoint passes the batch before anybody sees it.
     async fn checkpoint_first(&self, batch: &Batch) -> Result<(), Leave>;
+}
 
+/// Who is told how far a batch is.
+pub(crate) trait Ledger: Send + Sync {
     /// The first `through` records of the batch are dealt with, of which `records` are new, and what they have caused is where
     /// it belongs.
     fn passed(&self, batch: &Batch, through: usize, records: usize, is_end: bool);
+}
+
+/// Whoever has caused the records is told when all of them are done.
+impl Ledger for () {
+    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
 }

@@ -4,9 +4,9 @@ use shardmill_plugin::OutcomeLimits;
 use shardmill_record::Batch;
 
 use super::failing::Given;
-use super::{BatchWork, Leave};
+use super::{BatchWork, Leave, Ledger};
 use crate::live::Activity;
-use crate::{BatchProgress, Caused, Decision, Delivery, Front, GivenUp, SendError};
+use crate::{BatchProgress, Caused, Decision, Delivery, GivenUp, SendError};
 
 /// Why records are given up that are handed over at most once.
 const LEFT: &str = "the shard was left while the record was in hand";
@@ -21,23 +21,29 @@ impl BatchWork {
         batch: &Batch,
         mut progress: BatchProgress,
         leave: Option<Leave>,
+        ledger: &dyn Ledger,
     ) -> Result<(), Leave> {
         if let (Some(_), Delivery::AtMostOnce) = (&leave, self.options.delivery) {
             progress.give_up_rest(LEFT);
         }
-        let concluded = self.settle(batch, &mut progress, leave, true).await;
+        let concluded = self.settle(batch, &mut progress, leave, ledger, true).await;
         self.lose(batch, progress);
         concluded?.map_or(Ok(()), Err)
     }
 
     /// Accounts for what is dealt with at the front while the batch goes on, if what waits for its end has become much: a
     /// batch that is split may return a lot in each part. A reason to leave if there is one now.
-    pub(super) async fn relieve(&self, batch: &Batch, progress: &mut BatchProgress) -> Result<Option<Leave>, Leave> {
+    pub(super) async fn relieve(
+        &self,
+        batch: &Batch,
+        progress: &mut BatchProgress,
+        ledger: &dyn Ledger,
+    ) -> Result<Option<Leave>, Leave> {
         let OutcomeLimits { bytes, outputs, .. } = self.options.outcome;
         if progress.waiting_bytes() <= bytes && progress.waiting_outputs() <= outputs {
             return Ok(None);
         }
-        self.settle(batch, progress, None, false).await
+        self.settle(batch, progress, None, ledger, false).await
     }
 
     /// `is_end`: whether nothing more of the batch comes. Returns why the batch is left, if it is.
@@ -46,6 +52,7 @@ impl BatchWork {
         batch: &Batch,
         progress: &mut BatchProgress,
         mut leave: Option<Leave>,
+        ledger: &dyn Ledger,
         is_end: bool,
     ) -> Result<Option<Leave>, Leave> {
         let given_up: Vec<GivenUp> = progress.given_up().collect();
@@ -62,14 +69,14 @@ impl BatchWork {
         let front = progress.take_front(is_end);
         let [through, records] = [front.through, front.records];
         let [done, skipped] = [front.done, front.skipped];
-        match self.send_front(front, batch).await {
+        match self.send(front.outputs, batch).await {
             Ok(()) => {}
             Err(stop @ Leave::Stop(..)) => {
                 let is_final = self.options.delivery == Delivery::AtMostOnce;
                 if let Some(given) = given.filter(|given| is_final || matches!(given, Given::Stopped(_))) {
                     self.show_given_up(batch, &given_up, given);
                 }
-                return Ok(widen(leave, stop));
+                return Ok(Some(with(leave, stop)));
             }
             Err(lost) => return Err(lost),
         }
@@ -79,13 +86,13 @@ impl BatchWork {
             match self.tell_given_up(batch, given_up).await {
                 Ok(()) => {}
                 Err(SendError::Fenced) => return Err(Leave::Lost),
-                Err(refused) => return Ok(widen(leave, Leave::stop(refused.to_string()))),
+                Err(refused) => return Ok(Some(with(leave, Leave::stop(refused.to_string())))),
             }
         }
         // Done is what has been processed and whose outputs are where they belong.
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
-        self.scene.passed(batch, through, records, is_end);
+        ledger.passed(batch, through, records, is_end);
         Ok(leave)
     }
 
@@ -109,7 +116,7 @@ impl BatchWork {
                     Ok(()) if tolerated => Some(Given::Tolerated { stored: store }),
                     Ok(()) => Some(Given::Passed(self.options.failure.then)),
                     Err(why @ (Leave::Stop(..) | Leave::Drain)) => {
-                        *leave = widen(leave.take(), why);
+                        *leave = Some(with(leave.take(), why));
                         at_most_once.then_some(Given::Lost)
                     }
                     Err(lost) => return Err(lost),
@@ -122,10 +129,6 @@ impl BatchWork {
             },
             Decision::Pass { .. } => None,
         })
-    }
-
-    async fn send_front(&self, front: Front, batch: &Batch) -> Result<(), Leave> {
-        self.send(front.outputs, batch).await
     }
 
     /// Sends what records of a batch have caused.
@@ -160,13 +163,10 @@ impl BatchWork {
     }
 }
 
-/// Two reasons to leave. A lost lease and an end in order need no further one; of two stops, what stops more counts.
-fn widen(leave: Option<Leave>, stop: Leave) -> Option<Leave> {
-    Some(match (leave, stop) {
-        (Some(Leave::Stop(scope, reason)), Leave::Stop(other, more)) => {
-            Leave::Stop(scope.max(other), format!("{reason}; and {more}"))
-        }
-        (Some(leave), _) => leave,
-        (None, stop) => stop,
-    })
+/// There is one more reason to leave.
+fn with(leave: Option<Leave>, more: Leave) -> Leave {
+    match leave {
+        Some(leave) => leave.or_worse(more),
+        None => more,
+    }
 }

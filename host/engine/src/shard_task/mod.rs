@@ -89,7 +89,7 @@ impl ShardTask {
         let is_followed = !self.unpacker.is_empty();
         let Some(router) = &self.router else {
             self.scene.begins(&batch, is_followed, self.nothing_left());
-            return self.work.process(batch, &[]).await;
+            return self.work.process(batch, &[], &*self.scene).await;
         };
         let (mut kept, mut refused, mut invalid) = (Vec::with_capacity(batch.len()), Vec::new(), 0);
         for (index, record) in batch.iter().enumerate() {
@@ -116,6 +116,6 @@ impl ShardTask {
         }
         let batch = if filtered == 0 { batch } else { batch.select(kept) };
         self.scene.begins(&batch, is_followed, self.nothing_left());
-        self.work.process(batch, &refused).await
+        self.work.process(batch, &refused, &*self.scene).await
     }
 }

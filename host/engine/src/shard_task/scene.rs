@@ -8,7 +8,7 @@ use shardmill_record::{Batch, Position, ShardId};
 use tokio_util::sync::CancellationToken;
 
 use crate::allowance::Share;
-use crate::batch_work::{Leave, Origin, Scene};
+use crate::batch_work::{Leave, Ledger, Origin, Scene};
 use crate::checkpointer::Checkpointer;
 use crate::live::Activity;
 use crate::policy::Watermark;
@@ -204,7 +204,9 @@ impl Scene for ShardScene {
         // Also where no checkpoint can be written any more.
         self.lease.fence().check().map_err(|_| Leave::Lost)
     }
+}
 
+impl Ledger for ShardScene {
     fn passed(&self, batch: &Batch, through: usize, records: usize, is_end: bool) {
         self.status.handed_out(batch, through, self.is_followed.load(Ordering::Relaxed));
         self.share.spend(records);

@@ -7,6 +7,7 @@
 mod error;
 mod sender;
 mod sending;
+mod spooled;
 #[cfg(test)]
 mod tests;
 

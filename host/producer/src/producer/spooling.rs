@@ -1,11 +1,9 @@
 //! What a producer puts into its spool, and when.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::{FuturesOrdered, StreamExt};
 use shardmill_spool::{Refused, Sender, StoreError};
 use tokio::time::Instant;
 
@@ -25,13 +23,18 @@ pub(super) struct Spooling {
     mode: Mode,
     /// Records that go into the spool, by their order when the mode is [`Mode::Spooling`].
     held: Vec<Item<Ticket>>,
-    /// What is being stored, call by call.
-    storing: VecDeque<Vec<Item<Ticket>>>,
-    stores: FuturesOrdered<BoxFuture<'static, Result<(), StoreError>>>,
+    /// What is being stored.
+    storing: Option<Storing>,
     /// Since when everything has failed that was tried.
     failing_since: Option<Instant>,
     /// Records that went into the spool since it was empty.
     stored: u64,
+}
+
+/// A call of the spool, and its records.
+struct Storing {
+    items: Vec<Item<Ticket>>,
+    result: BoxFuture<'static, Result<(), StoreError>>,
 }
 
 /// Where records go.
@@ -68,8 +71,7 @@ impl Spooling {
             after,
             mode: if is_some { Mode::Spooling } else { Mode::Direct },
             held: Vec::new(),
-            storing: VecDeque::new(),
-            stores: FuturesOrdered::new(),
+            storing: None,
             failing_since: None,
             stored: 0,
         }
@@ -152,24 +154,26 @@ impl Spooling {
     /// Puts what is held into the spool, in order: one call at a time, so that no record is stored behind which an earlier one was
     /// refused that somebody puts again.
     pub(super) fn store(&mut self) {
-        if self.mode != Mode::Spooling || self.held.is_empty() || !self.storing.is_empty() {
+        if self.mode != Mode::Spooling || self.held.is_empty() || self.storing.is_some() {
             return;
         }
         let mut items = std::mem::take(&mut self.held);
         items.sort_unstable_by_key(|item| item.id);
         // Kept here as well: one that is not stored is given back.
         let records = items.iter().map(|item| item.record.clone()).collect();
-        self.stores.push_back(Box::pin(self.sender.spool().store(self.sender.stream(), records)));
-        self.storing.push_back(items);
+        let result = Box::pin(self.sender.spool().store(self.sender.stream(), records));
+        self.storing = Some(Storing { items, result });
     }
 
-    /// What the next call of the spool brought; never, if there is none.
+    /// What the call of the spool brought; never, if there is none.
     pub(super) async fn stored(&mut self) -> Spooled {
-        let Some(result) = self.stores.next().await else { return std::future::pending().await };
+        let Some(storing) = &mut self.storing else { return std::future::pending().await };
+        let result = (&mut storing.result).await;
+        let items = self.storing.take().map(|storing| storing.items).unwrap_or_default();
         let (mut kept, mut lost, mut back) = (Vec::new(), Vec::new(), Vec::new());
         let refused = result.err().map(|StoreError { refused }| refused).unwrap_or_default();
         let mut refused = refused.into_iter().peekable();
-        for (index, item) in self.storing.pop_front().unwrap_or_default().into_iter().enumerate() {
+        for (index, item) in items.into_iter().enumerate() {
             match refused.next_if(|refused| refused.index == index) {
                 None => kept.push(item),
                 Some(Refused { reason, .. }) if matches!(*reason, shardmill_spool::Error::Closed(_)) => {
@@ -192,7 +196,7 @@ impl Spooling {
 
     /// Sends records to the stream again if the spool has nothing of it any more.
     pub(super) fn turn_back(&mut self) {
-        let is_empty = self.held.is_empty() && self.storing.is_empty();
+        let is_empty = self.held.is_empty() && self.storing.is_none();
         if self.mode == Mode::Spooling && is_empty && !self.sender.spool().holds(self.sender.stream()) {
             self.mode = Mode::Direct;
             let (stream, records) = (self.sender.stream(), std::mem::take(&mut self.stored));
@@ -208,8 +212,10 @@ impl Spooling {
     /// Everything that is not known to be durable.
     pub(super) fn into_left(mut self) -> Vec<Item<Ticket>> {
         // It may be on the disk already, and be sent from there.
-        self.storing.iter_mut().flatten().for_each(|item| item.was_lost = true);
-        self.storing.into_iter().flatten().chain(self.held).collect()
+        let mut left = self.storing.take().map(|storing| storing.items).unwrap_or_default();
+        left.iter_mut().for_each(|item| item.was_lost = true);
+        left.append(&mut self.held);
+        left
     }
 }
 

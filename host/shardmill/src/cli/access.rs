@@ -48,9 +48,7 @@ impl Arguments {
     /// For this stream, by its name or ARN. From now on signals and the log are looked after.
     pub(super) async fn open(&self, stream: &str) -> Result<Access, Failure> {
         let (sdk, aws, stop) = self.load().await?;
-        if !has_region(&sdk) && StreamArn::parse(stream).is_err() {
-            return Err(no_region("name it with --region, AWS_REGION or a profile, or name the stream by its ARN"));
-        }
+        check_region(&sdk, stream)?;
         let clients = Clients::new(&sdk, &aws).for_streams([stream], &sdk, &aws);
         let client = clients.kinesis_of(stream).clone();
         Ok(Access {
@@ -74,14 +72,28 @@ impl Arguments {
     async fn load(&self) -> Result<(SdkConfig, config::Aws, CancellationToken), Failure> {
         telemetry::init(&Log { format: LogFormat::Human, filter: "warn".to_owned() })?;
         let stop = super::stop_at_signal()?;
+        let (sdk, aws) = self.sdk().await;
+        Ok((sdk, aws, stop))
+    }
+
+    /// The SDK's settings, and what they were made of.
+    pub(super) async fn sdk(&self) -> (SdkConfig, config::Aws) {
         let aws = config::Aws {
             region: self.region.clone(),
             profile: self.profile.clone(),
             kinesis_endpoint: self.endpoint_url.clone(),
             dynamodb_endpoint: None,
         };
-        Ok((aws::load(&aws).await, aws, stop))
+        (aws::load(&aws).await, aws)
     }
+}
+
+/// Whether it is known in which region a stream is, by its name or ARN.
+pub(super) fn check_region(sdk: &SdkConfig, stream: &str) -> Result<(), Failure> {
+    if has_region(sdk) || StreamArn::parse(stream).is_ok() {
+        return Ok(());
+    }
+    Err(no_region("name it with --region, AWS_REGION or a profile, or name the stream by its ARN"))
 }
 
 fn has_region(sdk: &SdkConfig) -> bool {

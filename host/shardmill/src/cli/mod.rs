@@ -8,6 +8,7 @@ mod graph;
 mod inspect;
 mod local;
 pub(crate) mod output;
+mod pace;
 mod put;
 mod remote;
 mod run;

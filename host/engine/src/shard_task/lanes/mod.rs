@@ -1,7 +1,7 @@
 //! A shard whose records are spread: over lanes, where records of a key keep their order, and over batchers. Each lane of each
 //! batcher is a [`track`]; the [`window`] knows what is dealt with.
 
-mod scene;
+mod ledger;
 mod track;
 mod window;
 
@@ -13,7 +13,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep_until};
 
-use self::scene::LaneScene;
+use self::ledger::LaneLedger;
 use self::track::{Now, Ready, Track};
 use self::window::{Id, Window};
 use super::ShardTask;
@@ -219,11 +219,13 @@ impl Lanes {
             let Some(ready) = track.take(now) else { continue };
             track.is_busy = true;
             let Ready { batch, ids, refused } = ready;
-            let scene = LaneScene::new(Arc::clone(&task.scene), Arc::clone(&self.window), ids);
-            let work = task.work.of(Arc::new(scene));
+            let ledger = LaneLedger::new(Arc::clone(&task.scene), Arc::clone(&self.window), ids);
+            let work = Arc::clone(&task.work);
             self.running.push(Box::pin(async move {
-                let result =
-                    if batch.is_empty() { work.process_nothing().await } else { work.process(batch, &refused).await };
+                let result = match batch.is_empty() {
+                    true => work.process_nothing().await,
+                    false => work.process(batch, &refused, &ledger).await,
+                };
                 (index, result)
             }));
         }
@@ -231,7 +233,7 @@ impl Lanes {
 
     /// Lets the checkpoint pass what is dealt with.
     fn advance(&self, scene: &super::ShardScene) {
-        scene::advance(&mut self.window(), scene);
+        ledger::advance(&mut self.window(), scene);
     }
 
     /// Gives back what the pages took of which everything is dealt with.
@@ -249,17 +251,12 @@ impl Lanes {
     /// Waits for what is on its way. Why the shard is left then.
     async fn finish(&mut self, mut leave: Leave) -> Leave {
         while let Some((_, result)) = self.running.next().await {
-            let Err(other) = result else { continue };
-            leave = match (leave, other) {
-                (_, now @ (Leave::Lost | Leave::Abort)) => return now,
-                (Leave::Stop(scope, reason), Leave::Stop(more, other)) => {
-                    Leave::Stop(scope.max(more), format!("{reason}; and {other}"))
-                }
-                (Leave::Drain, _) => Leave::Drain,
-                (_, rewind @ Leave::Rewind) => rewind,
-                (_, stop @ Leave::Stop(..)) => stop,
-                (leave, _) => leave,
-            };
+            if let Err(other) = result {
+                leave = leave.or_worse(other);
+            }
+            if matches!(leave, Leave::Lost | Leave::Abort) {
+                break;
+            }
         }
         leave
     }

@@ -12,8 +12,8 @@ pub(crate) type Id = u64;
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     portions: VecDeque<Portion>,
-    /// Of the first record of the first portion.
-    first: Id,
+    /// Of the record that comes next.
+    next: Id,
     /// Records that are not dealt with.
     open: usize,
 }
@@ -21,6 +21,8 @@ pub(crate) struct Window {
 /// What was unpacked at once.
 #[derive(Debug)]
 struct Portion {
+    /// Of its first record.
+    first: Id,
     /// Without what they hold.
     records: Batch,
     settled: Vec<bool>,
@@ -42,9 +44,11 @@ pub(crate) struct Passed {
 impl Window {
     /// Takes in records, none of which is dealt with. The first one's id; those of the others follow.
     pub(crate) fn add(&mut self, records: &Batch) -> Id {
-        let id = self.next();
+        let id = self.next;
+        self.next += records.len() as u64;
         self.open += records.len();
         self.portions.push_back(Portion {
+            first: id,
             settled: vec![false; records.len()],
             records: records.without_contents(),
             front: 0,
@@ -54,12 +58,12 @@ impl Window {
 
     /// The id of the record that comes next.
     pub(crate) fn next(&self) -> Id {
-        self.first + self.portions.iter().map(|portion| portion.settled.len() as u64).sum::<u64>()
+        self.next
     }
 
     /// Below which id everything is dealt with.
     pub(crate) fn front(&self) -> Id {
-        self.portions.front().map_or(self.first, |portion| self.first + portion.front as u64)
+        self.portions.front().map_or(self.next, |portion| portion.first + portion.front as u64)
     }
 
     /// Records that are not dealt with.
@@ -75,13 +79,11 @@ impl Window {
     /// These records are dealt with.
     pub(crate) fn settle(&mut self, ids: impl IntoIterator<Item = Id>) {
         for id in ids {
-            let mut offset = usize::try_from(id.saturating_sub(self.first)).unwrap_or(usize::MAX);
-            for portion in &mut self.portions {
-                if let Some(settled) = portion.settled.get_mut(offset) {
-                    self.open -= usize::from(!std::mem::replace(settled, true));
-                    break;
-                }
-                offset -= portion.settled.len();
+            let after = self.portions.partition_point(|portion| portion.first <= id);
+            let Some(portion) = after.checked_sub(1).and_then(|at| self.portions.get_mut(at)) else { continue };
+            let offset = usize::try_from(id - portion.first).unwrap_or(usize::MAX);
+            if let Some(settled) = portion.settled.get_mut(offset) {
+                self.open -= usize::from(!std::mem::replace(settled, true));
             }
         }
     }
@@ -103,7 +105,6 @@ impl Window {
             if !is_whole {
                 break;
             }
-            self.first += portion.settled.len() as u64;
             self.portions.pop_front();
         }
         passed

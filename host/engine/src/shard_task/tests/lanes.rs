@@ -252,3 +252,20 @@ async fn a_guest_that_says_how_far_the_checkpoint_goes_says_nothing_of_what_it_d
     // The last one is filtered out alone.
     assert_eq!(run.task.await.unwrap(), Ended::Complete);
 }
+
+#[tokio::test(start_paused = true)]
+async fn where_an_unreadable_record_stops_the_shard_what_stands_before_it_is_done() {
+    // Numbers match as texts, and what is no JSON fails.
+    let patterns = [r#"{"data": [{"anything-but": {"prefix": "no"}}]}"#, r#"{"data": {"n": [1]}}"#];
+    let patterns = patterns.map(|pattern| Pattern::parse(pattern).unwrap()).to_vec();
+    for parallelism in [1, 3] {
+        let filter = Filter::new(patterns.clone(), OnInvalidJson::Fail).unwrap();
+        let flow = Flow { filter: Some(filter), lanes: parallelism, ..Flow::default() };
+        let pages = [(1..=4).chain([GARBLED + 1, GARBLED + 2]).collect()];
+        let run = Run::start_with(spread(flow), pages, false, |_, batch| Ok(copy(batch))).await;
+        let reason = run.stopped().await;
+        assert!(reason.contains("1000001/0") && reason.contains("not JSON"), "{reason}");
+        run.until("what stands before it is checkpointed", |run| run.checkpoint() == "4/0").await;
+        assert_eq!(run.kept.sent().len(), 4);
+    }
+}

@@ -66,6 +66,10 @@ impl Driver {
         for item in back {
             self.plan.push(item);
         }
+        if self.closing.as_ref().is_some_and(|closing| closing.is_over) {
+            // There is no time to send them.
+            self.plan.give_up(&Reason::Stopped);
+        }
         self.release(&kept);
         self.shared.metrics.spooled(kept.len());
         for Item { id, attempts, accepted, ticket, .. } in kept {

@@ -10,8 +10,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::places::Places;
-use super::sender::{self, Ended, Pace, Queued, Sender};
+use super::sender::{self, Ended, Queued, Sender};
 use super::{Wanted, id, now, passed_over, places, show, text};
+use crate::cli::pace::Pace;
 use crate::cli::{Failure, output, stop_at_signal};
 use crate::dead_letters::read::{Found, Letters};
 use crate::dead_letters::replay::record;
@@ -100,7 +101,7 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
         letters = Letters::open(&from, filter, now()) => letters?,
     };
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
-    let pace = Pace::new(arguments.rate, Instant::now());
+    let pace = Pace::new((arguments.rate > 0).then_some(arguments.rate), Instant::now());
     let mut sender = Sender::new(&places, book, ordering, pace, stop.clone());
     let mut tally = Tally::default();
     // All of them first: an id that is cut too short must send nothing.

@@ -1,7 +1,6 @@
 //! Sends records of dead letters to streams, in order and no faster than asked, and notes what has been sent.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use shardmill_cause::with_causes;
 use shardmill_producer::{BatchSender, Error, InvalidRecord, Ordering, Permit, Stopped};
@@ -12,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use super::places::{Book, Places};
 use super::text;
 use crate::cli::Failure;
+use crate::cli::pace::Pace;
 use crate::dead_letters::identity::{Identity, LetterId};
 
 /// What goes into one call of the producer, after which it is noted.
@@ -64,14 +64,6 @@ pub(super) struct Refused {
     pub(super) left: u64,
 }
 
-/// When the next records may go.
-#[derive(Debug)]
-pub(super) struct Pace {
-    /// `None` for no limit.
-    per_second: Option<u32>,
-    not_before: Instant,
-}
-
 /// Why sending ended early.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -98,26 +90,6 @@ impl Chunk {
     /// Whether it is to go, where so many records may go at once.
     fn is_full(&self, at_once: usize) -> bool {
         self.queued.len() >= at_once || self.bytes >= CHUNK_BYTES
-    }
-}
-
-// === impl Pace ===
-
-impl Pace {
-    pub(super) fn new(per_second: u32, now: Instant) -> Self {
-        Self { per_second: (per_second > 0).then_some(per_second), not_before: now }
-    }
-
-    /// How many records may go at once.
-    fn at_once(&self) -> usize {
-        self.per_second.map_or(CHUNK_RECORDS, |rate| CHUNK_RECORDS.min(rate as usize))
-    }
-
-    /// Notes that so many go now.
-    fn goes(&mut self, records: usize, now: Instant) {
-        if let Some(rate) = self.per_second {
-            self.not_before = self.not_before.max(now) + Duration::from_secs_f64(records as f64 / f64::from(rate));
-        }
     }
 }
 
@@ -155,7 +127,7 @@ impl<'a> Sender<'a> {
             return Ok(());
         }
         target.chunk.push(queued);
-        if target.chunk.is_full(self.pace.at_once()) {
+        if target.chunk.is_full(self.pace.at_once(CHUNK_RECORDS)) {
             self.send(stream).await?;
         }
         Ok(())
@@ -194,10 +166,11 @@ impl<'a> Sender<'a> {
         let stop = self.stop.clone();
         let permit = Permit::new(move || if stop.is_cancelled() { Err(Stopped) } else { Ok(()) });
         while !chunk.is_empty() {
+            let now = Instant::now();
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Err(Ended::Stopped),
-                () = tokio::time::sleep_until(self.pace.not_before) => {}
+                () = tokio::time::sleep_until(self.pace.wait(now).unwrap_or(now)) => {}
             }
             let began = Instant::now();
             let records = chunk.iter().map(|queued| queued.record.clone()).collect();
@@ -273,12 +246,12 @@ mod tests {
     async fn what_cannot_be_sent_takes_no_time_of_what_can() {
         let places = Places::of_region("eu-west-1");
         let now = Instant::now();
-        let pace = Pace::new(1, now);
+        let pace = Pace::new(Some(1), now);
         let mut sender = Sender::new(&places, Book::default(), Ordering::Key, pace, CancellationToken::new());
         for _ in 0..3 {
             sender.add("orders", queued(2 << 20)).await.unwrap();
         }
-        assert_eq!((sender.failed.len(), sender.pace.not_before), (3, now));
+        assert_eq!((sender.failed.len(), sender.pace.wait(now)), (3, None));
     }
 
     #[test]
@@ -290,24 +263,5 @@ mod tests {
         assert!(told(&[("a", &denied), ("b", &denied)]).contains("NotPermitted"));
         let both = told(&[("a\u{1b}", &denied), ("b", &gone)]);
         assert!(both.contains("Unavailable") && !both.contains('\u{1b}'), "{both}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pace_is_kept_also_after_a_pause() {
-        let mut now = Instant::now();
-        let mut pace = Pace::new(100, now);
-        assert_eq!(pace.at_once(), 100);
-        pace.goes(100, now);
-        assert_eq!(pace.not_before - now, Duration::from_secs(1));
-        pace.goes(50, now + Duration::from_secs(1));
-        assert_eq!(pace.not_before - now, Duration::from_millis(1500));
-        // What was not used in a pause is not made up for.
-        now += Duration::from_secs(100);
-        pace.goes(50, now);
-        assert_eq!(pace.not_before - now, Duration::from_millis(500));
-        assert_eq!(Pace::new(100_000, now).at_once(), CHUNK_RECORDS);
-        let mut unlimited = Pace::new(0, now);
-        unlimited.goes(1_000_000, now);
-        assert_eq!((unlimited.not_before, unlimited.at_once()), (now, CHUNK_RECORDS));
     }
 }

@@ -1,12 +1,11 @@
 //! `shardmill put`: lines, JSON lines and rows of CSV become records of a stream.
 //!
-//! [`read`] reads the input on a thread of its own, and [`parse`] and [`columns`] make records of it; [`sending`] puts them at their [`pace`],
+//! [`read`] reads the input on a thread of its own, and [`parse`] and [`columns`] make records of it; [`sending`] puts them at their pace,
 //! and notes in a [`tally`] and in the [`results`] what has become of each.
 
 mod arguments;
 mod columns;
 mod json;
-mod pace;
 mod parse;
 mod quotes;
 mod read;
@@ -28,11 +27,11 @@ use shardmill_producer::{Metrics, Producer};
 use tokio::time::Instant;
 
 pub(super) use self::arguments::{Arguments, EXAMPLES};
-use self::pace::Pace;
 use self::read::Input;
 use self::results::Results;
 use self::sending::{Ended, Sending};
 use self::tally::Tally;
+use super::pace::Pace;
 use super::{Failure, output, text};
 
 pub(super) async fn put(arguments: &Arguments) -> Result<(), Failure> {

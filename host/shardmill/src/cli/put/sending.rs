@@ -11,12 +11,12 @@ use shardmill_spool::Spool;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::pace::Pace;
 use super::read::{self, Reading};
 use super::results::Results;
 use super::source::{Item, Place};
 use super::tally::{Fate, Tally};
 use crate::cli::output;
+use crate::cli::pace::Pace;
 
 /// Of so many records it may not be known yet what becomes of them: results are in the order of the input, and one that is
 /// late keeps others waiting.
@@ -167,7 +167,7 @@ impl Sending<'_> {
                 return None;
             }
         };
-        self.pace.goes(Instant::now());
+        self.pace.goes(1, Instant::now());
         match self.producer.try_put_with_result(record) {
             Err(PutError::Full(record)) => {
                 let producer = self.producer.clone();

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use aws_config::SdkConfig;
 use clap::Args;
@@ -10,14 +9,15 @@ use futures::future::join_all;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 use shardmill_producer::{BatchOptions, BatchSender, Error, Ordering, Permit, Stopped};
-use shardmill_record::{StreamArn, UserRecord};
+use shardmill_record::UserRecord;
 use shardmill_spool::{Answer, Batch, Next, Pacing, Spool};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{Folder, check_stream, shown};
-use crate::aws::{self, Clients};
-use crate::cli::{Failure, output, stop_at_signal};
+use crate::aws::Clients;
+use crate::cli::pace::Pace;
+use crate::cli::{Failure, access, output, stop_at_signal, text};
 use crate::config;
 
 pub(super) const EXAMPLES: &str = "\
@@ -63,22 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    aws: Aws,
-}
-
-/// How AWS is reached. What is not named here comes from the environment variables and profiles of every AWS SDK.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "AWS")]
-struct Aws {
-    /// The region, in place of AWS_REGION and the profile's.
-    #[arg(long, value_name = "REGION")]
-    region: Option<String>,
-    /// A profile of the shared configuration files, in place of AWS_PROFILE.
-    #[arg(long, value_name = "NAME")]
-    profile: Option<String>,
-    /// Where Kinesis is, in place of AWS' own endpoint.
-    #[arg(long, value_name = "URL")]
-    endpoint_url: Option<String>,
+    access: access::Arguments,
 }
 
 /// What came of a stream.
@@ -117,12 +102,6 @@ struct Drain<'a> {
     bar: &'a ProgressBar,
 }
 
-/// When the next records may go.
-struct Pace {
-    per_second: Option<u32>,
-    not_before: Instant,
-}
-
 pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
     let stop = stop_at_signal()?;
     // Checking a large spool takes its time.
@@ -131,7 +110,7 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
         () = stop.cancelled() => return Err(interrupted()),
     };
     check_stream(&spool, arguments.stream.as_deref())?;
-    let (sdk, aws) = arguments.aws.load().await;
+    let (sdk, aws) = arguments.access.sdk().await;
     if arguments.set_aside {
         tokio::select! {
             taken = spool.take_back(arguments.stream.as_deref()) => { taken?; }
@@ -150,7 +129,7 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
         .map(|(stream, depth)| (stream, depth.records))
         .collect();
     let bar = bar(arguments.json, streams.iter().map(|(_, records)| records).sum());
-    let pace = Mutex::new(Pace { per_second: arguments.rate, not_before: Instant::now() });
+    let pace = Mutex::new(Pace::new(arguments.rate, Instant::now()));
     // All at the same time: one that cannot be reached holds none of the others back.
     let drains = streams.iter().map(|(stream, _)| {
         let to = arguments.to.as_deref().unwrap_or(stream);
@@ -207,7 +186,7 @@ impl<'a> Drain<'a> {
     async fn send_all(&self, tally: &mut Tally) -> Result<(), Ended> {
         let producer = producer(self.arguments, self.to, self.sdk, self.aws).map_err(Ended::Failed)?;
         let sender = self.spool.sender(self.stream)?;
-        let mut pacing = Pacing::new(at_once(self.arguments.rate));
+        let mut pacing = Pacing::new(Pace::new(self.arguments.rate, Instant::now()).at_once(AT_ONCE));
         loop {
             let batch = Batch { records: pacing.at_once(), ..Batch::default() };
             let drained = sender.drain_once(batch, async |records| self.send(&producer, records).await).await?;
@@ -261,26 +240,8 @@ impl From<shardmill_spool::Error> for Ended {
     }
 }
 
-// === impl Aws ===
-
-impl Aws {
-    async fn load(&self) -> (SdkConfig, config::Aws) {
-        let aws = config::Aws {
-            region: self.region.clone(),
-            profile: self.profile.clone(),
-            kinesis_endpoint: self.endpoint_url.clone(),
-            dynamodb_endpoint: None,
-        };
-        (aws::load(&aws).await, aws)
-    }
-}
-
 fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws) -> Result<BatchSender, Failure> {
-    if sdk.region().is_none() && StreamArn::parse(to).is_err() {
-        return Err(
-            Failure::configuration("no AWS region is set").help("name it with --region, AWS_REGION or a profile")
-        );
-    }
+    access::check_region(sdk, to)?;
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
     let default = BatchOptions::default();
     let record_max_bytes = if arguments.large_records { LARGE } else { default.record_max_bytes };
@@ -289,28 +250,11 @@ fn producer(arguments: &Arguments, to: &str, sdk: &SdkConfig, aws: &config::Aws)
     Ok(BatchSender::new(client, to.to_owned(), options, shardmill_producer::Metrics::default(), rand::random()))
 }
 
+/// As many records go at a time, at most.
+const AT_ONCE: usize = 5000;
+
 /// What a stream can be made to take at most (AWS limit).
 const LARGE: usize = 10 << 20;
-
-/// How many records go at a time: no more than in a second.
-fn at_once(per_second: Option<u32>) -> usize {
-    const FASTEST: usize = 5000;
-
-    per_second.map_or(FASTEST, |rate| FASTEST.min(rate as usize))
-}
-
-// === impl Pace ===
-
-impl Pace {
-    /// Takes the time for so many; when they may go.
-    fn takes(&mut self, records: usize, now: Instant) -> Instant {
-        let at = self.not_before.max(now);
-        if let Some(rate) = self.per_second {
-            self.not_before = at + Duration::from_secs_f64(records as f64 / f64::from(rate));
-        }
-        at
-    }
-}
 
 fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, set_aside: u64, left: u64, is_stopped: bool) {
     if arguments.json {
@@ -327,7 +271,7 @@ fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, set_aside: u64, left:
         output::line("0 records sent.");
     }
     for (stream, records) in sent {
-        output::line(format_args!("{} sent to {}.", shown::records(*records), shown::line(stream)));
+        output::line(format_args!("{} sent to {}.", shown::records(*records), text::line(stream)));
     }
     if left > 0 {
         output::line(format_args!("{} left in the spool.", shown::records(left)));
@@ -342,25 +286,4 @@ fn bar(quiet: bool, records: u64) -> ProgressBar {
     }
     let style = ProgressStyle::with_template("  {wide_bar} {pos}/{len} records  {per_sec}  {elapsed}");
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_pace_is_kept_and_pauses_are_not_made_up_for() {
-        let now = Instant::now();
-        let mut pace = Pace { per_second: Some(100), not_before: now };
-        // Whoever of many streams asks.
-        assert_eq!(pace.takes(50, now), now);
-        assert_eq!(pace.takes(100, now) - now, Duration::from_millis(500));
-        assert_eq!(pace.takes(1, now) - now, Duration::from_millis(1500));
-        let later = now + Duration::from_secs(100);
-        assert_eq!(pace.takes(50, later), later);
-        assert_eq!(pace.takes(1, later) - later, Duration::from_millis(500));
-        let mut unlimited = Pace { per_second: None, not_before: now };
-        assert_eq!((unlimited.takes(1_000_000, now), unlimited.takes(1, now)), (now, now));
-        assert_eq!([None, Some(100), Some(9000)].map(at_once), [5000, 100, 5000]);
-    }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use shardmill_spool::{Aside, Depth, Spool};
 
 use super::{Folder, shown};
+use crate::cli::text;
 use crate::cli::{Failure, output};
 
 pub(super) const EXAMPLES: &str = "\
@@ -55,7 +56,7 @@ fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
         set_aside += stream.set_aside;
         table.add_row([
             // Whole, because it is what other commands take.
-            shown::line(name),
+            text::line(name),
             stream.records.to_string(),
             shown::size(stream.bytes),
             stream.oldest.map(|oldest| shown::since(oldest, now)).unwrap_or_default(),
@@ -90,7 +91,7 @@ fn show_aside(aside: &[Aside]) -> Table {
             shown::short(&found.partition_key),
             shown::size(found.bytes),
             shown::at(found.stored_at),
-            shown::line(&found.reason),
+            text::line(&found.reason),
         ]);
     }
     table

@@ -11,6 +11,7 @@ use clap::{Args, Subcommand};
 use shardmill_spool::Spool;
 
 use super::Failure;
+use crate::cli::text;
 use crate::config::{Log, LogFormat};
 use crate::telemetry;
 
@@ -68,7 +69,7 @@ fn check_stream(spool: &Spool, stream: Option<&str>) -> Result<(), Failure> {
     let known = spool.depth().streams;
     let is_unknown = |stream: &&str| !known.is_empty() && !known.contains_key(*stream);
     let Some(stream) = stream.filter(is_unknown) else { return Ok(()) };
-    let names: Vec<String> = known.into_keys().map(|name| shown::line(&name)).collect();
-    let failure = Failure::running(format!("the spool has no stream `{}`", shown::line(stream)));
+    let names: Vec<String> = known.into_keys().map(|name| text::line(&name)).collect();
+    let failure = Failure::running(format!("the spool has no stream `{}`", text::line(stream)));
     Err(failure.help(format!("its streams: {}", names.join(", "))))
 }

@@ -4,17 +4,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::HumanBytes;
 
+use crate::cli::text;
+
 /// Of a text in a table, in characters.
 const LONGEST: usize = 60;
 
-/// A text of somebody else's in one line, without what a terminal would take for a command.
-pub(super) fn line(text: &str) -> String {
-    text.escape_debug().to_string()
-}
-
-/// The same, not longer than a column.
-pub(super) fn short(text: &str) -> String {
-    let mut short = line(text);
+/// A text of somebody else's in one line, not longer than a column.
+pub(super) fn short(whole: &str) -> String {
+    let mut short = text::line(whole);
     if let Some((at, _)) = short.char_indices().nth(LONGEST) {
         short.truncate(at);
         short.push('…');
@@ -53,9 +50,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_one_line_and_do_nothing_to_a_terminal() {
-        assert_eq!(line("a\u{1b}[2J\n é \u{202e}b"), "a\\u{1b}[2J\\n é \\u{202e}b");
+    fn long_texts_are_cut() {
         assert_eq!(short(&"é".repeat(LONGEST + 1)), format!("{}…", "é".repeat(LONGEST)));
+        assert_eq!(short("a\nb"), "a\\nb");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How fast records go.
+//! How fast records go that a command sends.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ const BURST: Duration = Duration::from_millis(50);
 
 /// When the next record may go.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// From one record to the next; `None` for no limit.
     interval: Option<Duration>,
     next: Instant,
@@ -19,20 +19,33 @@ pub(super) struct Pace {
 
 impl Pace {
     /// So many records a second.
-    pub(super) fn new(per_second: Option<u32>, now: Instant) -> Self {
+    pub(crate) fn new(per_second: Option<u32>, now: Instant) -> Self {
         Self { interval: per_second.map(|rate| Duration::from_secs(1) / rate.max(1)), next: now }
     }
 
+    /// How many records to send at a time, at most so many: no more than in a second.
+    pub(crate) fn at_once(&self, most: usize) -> usize {
+        let in_a_second = self.interval.map(|interval| (1.0 / interval.as_secs_f64()).round() as usize);
+        in_a_second.map_or(most, |rate| rate.clamp(1, most))
+    }
+
     /// When the next record may go, if that is not yet.
-    pub(super) fn wait(&self, now: Instant) -> Option<Instant> {
+    pub(crate) fn wait(&self, now: Instant) -> Option<Instant> {
         self.interval.and((self.next > now).then_some(self.next))
     }
 
-    /// Notes that one goes now.
-    pub(super) fn goes(&mut self, now: Instant) {
+    /// Takes the time for so many; when they may go.
+    pub(crate) fn takes(&mut self, records: usize, now: Instant) -> Instant {
+        let at = self.wait(now).unwrap_or(now);
+        self.goes(records, at);
+        at
+    }
+
+    /// Notes that so many go now.
+    pub(crate) fn goes(&mut self, records: usize, now: Instant) {
         if let Some(interval) = self.interval {
             let earliest = now.checked_sub(BURST).unwrap_or(now);
-            self.next = self.next.max(earliest) + interval;
+            self.next = self.next.max(earliest) + interval * u32::try_from(records).unwrap_or(u32::MAX);
         }
     }
 }
@@ -47,7 +60,7 @@ mod tests {
         let mut count = 0;
         while *now < end {
             while pace.wait(*now).is_none() && count < 1_000_000 {
-                pace.goes(*now);
+                pace.goes(1, *now);
                 count += 1;
             }
             *now += look_every;
@@ -69,5 +82,21 @@ mod tests {
             assert!(went <= rate + rate / 10 + 2, "{went} of {rate} after a pause");
         }
         assert_eq!(Pace::new(None, now).wait(now), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_that_go_at_once_take_the_time_of_all() {
+        let now = Instant::now();
+        let mut pace = Pace::new(Some(100), now);
+        assert_eq!((pace.at_once(5_000), pace.at_once(20)), (100, 20));
+        pace.goes(50, now);
+        pace.goes(100, now);
+        let next = pace.wait(now).unwrap() - now;
+        assert!((Duration::from_millis(1_450)..=Duration::from_millis(1_500)).contains(&next), "{next:?}");
+        let mut shared = Pace::new(Some(100), now);
+        assert_eq!(shared.takes(100, now), now);
+        assert!(shared.takes(1, now) >= now + Duration::from_millis(950), "whoever is next waits for the others");
+        let unlimited = Pace::new(None, now);
+        assert_eq!((unlimited.wait(now), unlimited.at_once(5_000)), (None, 5_000));
     }
 }
