@@ -18,7 +18,7 @@ pub mod start;
 pub use error::{Call, Error, Kind};
 pub use metrics::Metrics;
 pub use polling::PollingReader;
-pub use reader::{Demand, ReadPage, Reader};
+pub use reader::{Demand, ReadPage, Reader, WHOLE_PAGE};
 pub use service::Kinesis;
 pub use shard::{ChildShard, Shard, StreamInfo, StreamStatus};
 pub use start::{ReadFrom, StartPosition};

@@ -6,12 +6,17 @@ use shardmill_record::Page;
 use crate::polling::Condition;
 use crate::{ChildShard, Error, ReadFrom};
 
+/// The most that a page takes while it is received and taken apart: the 10 MiB of keys and payloads that one GetRecords
+/// brings at most are 13.4 MiB in base64, and for 10,000 records there are 2 MiB of what stands around them, and of columns.
+pub const WHOLE_PAGE: u64 = 16 << 20;
+
 /// How much the caller can take in: a reader asks for no more than this, as far as it can tell beforehand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
     /// Kinesis records, at least 1.
     pub records: u32,
-    /// Bytes of memory. One record is asked for even if it may be larger.
+    /// Bytes of memory. One record is asked for even if it may be larger. What comes may take more, unless the reader
+    /// says otherwise.
     pub bytes: u64,
 }
 
@@ -40,6 +45,12 @@ pub trait Reader: Send {
     /// Where it says what it is about, if it does.
     fn condition(&self) -> Option<&Condition> {
         None
+    }
+
+    /// How many bytes the next page is expected to take at most, by what the last ones have taken: what it is worth to
+    /// set aside for it.
+    fn expects(&self) -> u64 {
+        WHOLE_PAGE
     }
 
     /// Returns when a page can be asked for at once: the service's limits or the pause at the shard's tip let it, and

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 
 use crate::error::{Call, Error, Kind};
 use crate::polling::decode::from_sdk;
-use crate::polling::wire::{Exchange, Format, Protocol};
+use crate::polling::wire::{Exchange, Format, Protocol, TooLarge};
 use crate::polling::{Decoded, Decoder};
 use crate::{ReadFrom, Shard, StreamInfo, StreamStatus};
 
@@ -233,6 +233,24 @@ impl Kinesis {
         decoder: Decoder,
         from: &ReadFrom,
     ) -> Result<Decoded, Error> {
+        match self.get_records_within(call, (iterator, limit), decoder, from, None).await? {
+            Ok(decoded) => Ok(decoded),
+            Err(TooLarge { bytes }) => {
+                let reason = format!("it has {bytes} bytes, and no bound was set");
+                Err(Error::InvalidAnswer { call: call.clone(), reason })
+            }
+        }
+    }
+
+    /// The same; an answer that is larger than `most` bytes is not received. The SDK's decoder receives everything.
+    pub(crate) async fn get_records_within(
+        &self,
+        call: &Call,
+        (iterator, limit): (&str, u32),
+        decoder: Decoder,
+        from: &ReadFrom,
+        most: Option<u64>,
+    ) -> Result<Result<Decoded, TooLarge>, Error> {
         let limit = i32::try_from(limit).unwrap_or(i32::MAX);
         let request = self.reads.get_records().shard_iterator(iterator).limit(limit);
         // The iterator says what is read; the ARN, that another account's policy lets it be read.
@@ -248,15 +266,20 @@ impl Kinesis {
         let decoded = match format {
             None => from_sdk(self.ask(call, request.send()).await?, from),
             Some(format) => {
-                let exchange = Exchange::new(format);
-                self.ask(call, request.customize().interceptor(exchange.clone()).send()).await?;
+                let exchange = Exchange::new(format, most);
+                let asked = self.ask(call, request.customize().interceptor(exchange.clone()).send()).await;
+                // Not received, which the SDK takes for an answer that broke off.
+                if let Some(too_large) = exchange.refused() {
+                    return Ok(Err(too_large));
+                }
+                asked?;
                 match exchange.body().await {
                     Ok(body) => body.decode(from),
                     Err(reason) => Err(reason),
                 }
             }
         };
-        decoded.map_err(|reason| Error::InvalidAnswer { call: call.clone(), reason })
+        decoded.map(Ok).map_err(|reason| Error::InvalidAnswer { call: call.clone(), reason })
     }
 
     async fn ask<T, E>(

@@ -14,7 +14,7 @@ use shardmill_record::{BatchBuilder, BatchLimits, Checkpoint, HashKeyRange, OutO
 use shardmill_stream::lineage::children_of;
 use shardmill_stream::polling::{Decoder, Options, Phase};
 use shardmill_stream::start::{Start, resume};
-use shardmill_stream::{Demand, Error, Kind, Kinesis, PollingReader, ReadFrom, Reader};
+use shardmill_stream::{Demand, Error, Kind, Kinesis, PollingReader, ReadFrom, Reader, WHOLE_PAGE};
 use support::{Backend, Fault, WIDE, numbers, read, sequence_numbers, source};
 use tokio::time::Instant;
 
@@ -46,6 +46,7 @@ with_each_decoder! {
     all_records_of_four_shards_come_once_and_in_order_of_their_shard
     reading_resumes_exactly_after_a_checkpoint_and_after_a_lost_reader
     a_page_fits_the_demand_as_soon_as_record_sizes_are_known
+    what_is_larger_than_was_demanded_is_left_and_asked_for_again_once
     failures_that_pass_are_waited_out_and_lose_nothing
     a_reader_that_is_cancelled_at_any_moment_loses_nothing
     a_closed_shard_ends_after_its_last_record_and_its_children_follow
@@ -124,6 +125,41 @@ async fn a_page_fits_the_demand_as_soon_as_record_sizes_are_known(decoder: Decod
         assert!(page.memory() <= 1 << 20);
     }
     assert_eq!(reader.next(Demand { records: 10_000, bytes: 1 }).await.unwrap().page.len(), 1);
+}
+
+async fn what_is_larger_than_was_demanded_is_left_and_asked_for_again_once(decoder: Decoder) {
+    let backend = Backend::start_for(decoder).await;
+    let info = backend.create("flights", 1).await;
+    for number in 0..5 {
+        let data = aws_sdk_kinesis::primitives::Blob::new(vec![number; 100_000]);
+        backend.client.put_record().stream_name("flights").partition_key("key").data(data).send().await.unwrap();
+    }
+    let shard = &backend.kinesis.list_shards("flights").await.unwrap()[0];
+    let mut reader = backend.reader(&info, shard, ReadFrom::TrimHorizon).bounded();
+    // Records are expected to be small: all are asked for.
+    let demand = Demand { records: 10_000, bytes: 64 << 10 };
+    let before = backend.layer.calls("GetRecords").len();
+    reader.ready().await.unwrap();
+    let first = reader.read(demand).await.unwrap();
+    assert_eq!(reader.expects(), WHOLE_PAGE);
+    let page = if decoder == Decoder::Sdk {
+        first.expect("the SDK receives everything").page
+    } else {
+        assert!(first.is_none());
+        reader.ready().await.unwrap();
+        // Also from who does not set aside what is expected.
+        let again = reader.read(demand).await.unwrap().expect("the same again").page;
+        assert_eq!(backend.layer.calls("GetRecords").len(), before + 2);
+        again
+    };
+    assert_eq!(page.len(), 5);
+    // It is no failure.
+    assert!(!backend.shown().contains("shardmill_stream_errors_total{"), "{}", backend.shown());
+    if decoder != Decoder::Sdk {
+        reader.ready().await.unwrap();
+        reader.read(demand).await.unwrap().expect("nothing more, which is not large");
+        assert!(reader.expects() < WHOLE_PAGE);
+    }
 }
 
 async fn failures_that_pass_are_waited_out_and_lose_nothing(decoder: Decoder) {

@@ -27,9 +27,10 @@ pub use self::options::{Decoder, Error as OptionsError, Options};
 use self::state::{Answer, Failure, Look, State, Step};
 use self::turns::Place;
 pub use self::turns::ReadLimits;
+use self::wire::TooLarge;
 use crate::error::{Call, Error};
 use crate::metrics::ShardMetrics;
-use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus};
+use crate::{Demand, Kinesis, Metrics, ReadFrom, ReadPage, Reader, StreamStatus, WHOLE_PAGE};
 
 /// After so many failures in a row a wrong answer is reported: the service is not what answers at the endpoint, or it
 /// says of a shard both that it is there and that it is not.
@@ -70,6 +71,8 @@ pub struct PollingReader {
     jitter: SmallRng,
     /// Whether the log tells of the present trouble.
     told: bool,
+    /// Whether an answer is received only if it takes no more than was demanded.
+    bounded: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +120,7 @@ impl PollingReader {
             condition: metrics.condition(&source.stream, &source.shard),
             jitter: SmallRng::seed_from_u64(seed),
             told: false,
+            bounded: false,
             kinesis,
             source,
         }
@@ -137,6 +141,14 @@ impl PollingReader {
         Self { condition, ..self }
     }
 
+    /// Receives no answer that is larger than what was demanded, unless that was [`WHOLE_PAGE`]: such an answer is left
+    /// where it is, and the read that follows, for which [`expects`](Reader::expects) says what to demand, takes it
+    /// whatever its size. Not with the SDK's decoder, which receives everything.
+    #[must_use]
+    pub fn bounded(self) -> Self {
+        Self { bounded: true, ..self }
+    }
+
     async fn take_iterator(&mut self) -> Result<(), Error> {
         let any = Demand { records: 1, bytes: 1 };
         let Step::TakeIterator(from) = self.state.step(Instant::now(), any) else { return Ok(()) };
@@ -151,10 +163,28 @@ impl PollingReader {
         }
     }
 
-    async fn ask(&mut self, iterator: &str, limit: u32) -> Result<ReadPage, Error> {
+    /// The page; `None` if it is larger than what was demanded.
+    async fn ask(&mut self, iterator: &str, limit: u32, bytes: u64) -> Result<Option<ReadPage>, Error> {
         self.condition.enter(Phase::Records, Instant::now());
         let from = self.state.from();
-        let decoded = self.kinesis.get_records(&self.read, iterator, limit, self.decoder, from).await?;
+        let is_bounded = self.bounded && bytes < WHOLE_PAGE && !self.state.was_refused();
+        let most = is_bounded.then_some(bytes);
+        let answer = self.kinesis.get_records_within(&self.read, (iterator, limit), self.decoder, from, most).await?;
+        let decoded = match answer {
+            Ok(decoded) => decoded,
+            Err(TooLarge { bytes: is }) => {
+                let now = Instant::now();
+                // What the service has counted of it: without base64.
+                let spent = is - is / 4;
+                self.state.refused(now, spent);
+                if let Some(place) = &self.place {
+                    place.spent(spent, now);
+                }
+                let Source { stream, shard, .. } = &self.source;
+                debug!(%stream, %shard, set_aside = bytes, is, "an answer is larger than expected; asking again");
+                return Ok(None);
+            }
+        };
         // Nothing is awaited from here to the page's return: a reader that is cancelled has not moved.
         let records = decoded.page.len();
         let now = Instant::now();
@@ -182,14 +212,14 @@ impl PollingReader {
         }
         self.metrics.read(records as u64, decoded.bytes);
         self.condition.read(decoded.millis_behind, now, self.state.due());
-        Ok(ReadPage {
+        Ok(Some(ReadPage {
             page: decoded.page,
             continuation: self.state.from().clone(),
             millis_behind: decoded.millis_behind,
             children: decoded.children,
             end,
             wait: self.state.wait(now),
-        })
+        }))
     }
 
     /// Returns the error if it is not one that waiting helps against.
@@ -281,6 +311,10 @@ impl Reader for PollingReader {
         Some(&self.condition)
     }
 
+    fn expects(&self) -> u64 {
+        if self.decoder == Decoder::Sdk { WHOLE_PAGE } else { self.state.expects() }
+    }
+
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             match self.state.look(Instant::now()) {
@@ -311,8 +345,8 @@ impl Reader for PollingReader {
         }
         match self.state.step(Instant::now(), demand) {
             Step::Ended => Ok(Some(self.ended())),
-            Step::Read { iterator, limit } => match self.ask(&iterator, limit).await {
-                Ok(page) => Ok(Some(page)),
+            Step::Read { iterator, limit } => match self.ask(&iterator, limit, demand.bytes).await {
+                Ok(page) => Ok(page),
                 Err(error) => self.failed(Asked::Records, error).await.map(|()| None),
             },
             Step::Wait(_) | Step::TakeIterator(_) => Ok(None),

@@ -7,12 +7,14 @@ use shardmill_record::SequenceNumber;
 use tokio::time::Instant;
 
 use super::options::Options;
-use crate::{Demand, ReadFrom};
+use crate::{Demand, ReadFrom, WHOLE_PAGE};
 
 /// Until a page tells better, a record is expected to take so much memory.
 const EXPECTED_RECORD: u64 = 1024;
 /// A page of so many bytes ended at the service's limit of 10 MiB: what came next was a record that did not fit.
 const FULL_PAGE: u64 = 9 << 20;
+/// A page is never expected to take less than this: a shard that brings little may bring a little more.
+const SMALLEST_PAGE: u64 = 256 << 10;
 /// Where the pauses after failures stop growing: a shard may be that late when the service recovers.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -93,6 +95,10 @@ pub(super) struct State {
     iterator_at: Instant,
     /// What a record takes of memory: rises with a page at once, falls slowly.
     record_memory: u64,
+    /// What the next page may take of memory: rises with a page at once, falls slowly.
+    page_memory: u64,
+    /// Whether the last answer was larger than that and was not received.
+    refused: bool,
     trouble: Option<Trouble>,
 }
 
@@ -111,6 +117,8 @@ impl State {
             read_at: now,
             iterator_at: now,
             record_memory: EXPECTED_RECORD,
+            page_memory: WHOLE_PAGE,
+            refused: false,
             trouble: None,
         }
     }
@@ -126,6 +134,25 @@ impl State {
 
     pub(super) fn trouble(&self) -> Option<Trouble> {
         self.trouble
+    }
+
+    /// What is to be set aside for the next page: twice what the last ones took, because a shard may bring more in the
+    /// same time.
+    pub(super) fn expects(&self) -> u64 {
+        self.page_memory
+    }
+
+    /// Whether the last answer was not received because of its size. The next one is, however large it is.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// An answer is larger than what was set aside. It is asked for again, with room for any.
+    pub(super) fn refused(&mut self, now: Instant, bytes: u64) {
+        self.refused = true;
+        self.page_memory = WHOLE_PAGE;
+        // The service has counted it.
+        self.read_at = self.read_at.max(now + self.options.time_for(bytes));
     }
 
     /// When the next page can be asked for.
@@ -191,6 +218,9 @@ impl State {
             let mean = answer.memory / u64::from(answer.records);
             self.record_memory = mean.max((self.record_memory * 3 + mean) / 4).max(1);
         }
+        self.refused = false;
+        let twice = answer.memory.saturating_mul(2);
+        self.page_memory = twice.max(self.page_memory - self.page_memory / 4).clamp(SMALLEST_PAGE, WHOLE_PAGE);
         if let Some(last) = answer.last {
             self.from = ReadFrom::After(last);
         }

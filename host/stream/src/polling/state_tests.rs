@@ -109,6 +109,45 @@ fn asks_for_what_fits_the_demand() {
 }
 
 #[test]
+fn expects_twice_of_what_came_and_less_only_after_a_while() {
+    let (mut state, now) = reading(Options::default());
+    assert_eq!(state.expects(), 16 * MIB, "nothing is known of a shard that was not read");
+    let mut expected = state.expects();
+    for _ in 0..30 {
+        state.answered(now, page(10, MIB, Some(0)));
+        assert!(state.expects() >= expected * 3 / 4 && state.expects() <= expected);
+        expected = state.expects();
+    }
+    assert_eq!(expected, 2 * MIB);
+    state.answered(now, page(10, 3 * MIB, Some(0)));
+    assert_eq!(state.expects(), 6 * MIB, "more at once");
+    state.answered(now, page(10, 10 * MIB, Some(0)));
+    assert_eq!(state.expects(), 16 * MIB, "and never more than a page can have");
+    for _ in 0..30 {
+        state.answered(now, page(0, 0, Some(0)));
+    }
+    assert_eq!(state.expects(), SMALLEST_PAGE);
+}
+
+#[test]
+fn an_answer_that_was_too_large_is_asked_for_again_in_its_time_with_room_for_any() {
+    let (mut state, now) = reading(Options::default());
+    for _ in 0..30 {
+        state.answered(now, page(10, MIB, Some(0)));
+    }
+    let now = now + ms(60_000);
+    let Step::Read { iterator, .. } = state.step(now, WIDE) else { panic!("a read") };
+    state.refused(now, 10 * MIB);
+    assert!(state.was_refused());
+    assert_eq!((state.expects(), state.trouble()), (16 * MIB, None));
+    assert_eq!(state.step(now, WIDE), Step::Wait(now + ms(5_000)), "the service has counted it");
+    let Step::Read { iterator: again, .. } = state.step(now + ms(5_000), WIDE) else { panic!("a read") };
+    assert_eq!(iterator, again);
+    state.answered(now, page(10, 10 * MIB, Some(0)));
+    assert!(!state.was_refused());
+}
+
+#[test]
 fn an_expired_iterator_is_renewed_at_once_after_the_last_record() {
     let (mut state, now) = reading(Options::default());
     state.failed(now + ms(300), Failure::Iterator, 0.5);

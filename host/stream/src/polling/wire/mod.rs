@@ -14,6 +14,7 @@
 
 mod cbor;
 mod json;
+mod one_piece;
 mod protocol;
 mod walk;
 
@@ -22,6 +23,7 @@ use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 
+pub(crate) use self::one_piece::TooLarge;
 pub(crate) use self::protocol::{Exchange, Protocol};
 use super::decode::{Answer, Decoded, NotUtf8, too_large};
 use crate::ReadFrom;

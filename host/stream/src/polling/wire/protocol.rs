@@ -10,7 +10,10 @@ use aws_sdk_kinesis::Client;
 use aws_smithy_json::protocol::aws_json_rpc::AwsJsonRpcProtocol;
 use aws_smithy_runtime_api::box_error::BoxError;
 use aws_smithy_runtime_api::client::interceptors::Intercept;
-use aws_smithy_runtime_api::client::interceptors::context::BeforeSerializationInterceptorContextRef;
+use aws_smithy_runtime_api::client::interceptors::context::{
+    BeforeDeserializationInterceptorContextMut, BeforeSerializationInterceptorContextRef,
+};
+use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_runtime_api::http::{Headers, Request, Response};
 use aws_smithy_schema::codec::DynCodec;
 use aws_smithy_schema::error_envelope::sanitize_error_code;
@@ -26,6 +29,7 @@ use aws_smithy_types::{BigDecimal, BigInteger, Blob, DateTime, Document};
 use bytes::BytesMut;
 
 use super::cbor;
+use super::one_piece::{Bound, TooLarge, in_one_piece};
 use super::{Body, Format};
 
 /// What the service calls CBOR (the Java SDK's default for Kinesis).
@@ -46,6 +50,7 @@ pub(crate) struct Exchange(Arc<Inner>);
 struct Inner {
     /// How the request is written; the answer may be written otherwise.
     request: Format,
+    bound: Bound,
     answer: Mutex<Option<(Format, SdkBody)>>,
 }
 
@@ -162,9 +167,14 @@ fn format(headers: &Headers) -> Format {
 // === impl Exchange ===
 
 impl Exchange {
-    /// For one call.
-    pub(crate) fn new(request: Format) -> Self {
-        Self(Arc::new(Inner { request, answer: Mutex::new(None) }))
+    /// For one call, whose answer is received if it has no more than `most` bytes.
+    pub(crate) fn new(request: Format, most: Option<u64>) -> Self {
+        Self(Arc::new(Inner { request, bound: Bound::new(most), answer: Mutex::new(None) }))
+    }
+
+    /// Whether the answer was larger than it may be. The call has failed then.
+    pub(crate) fn refused(&self) -> Option<TooLarge> {
+        self.0.bound.refused()
     }
 
     /// The body of the answer, after the call returned without an error. The error says what is wrong.
@@ -199,6 +209,20 @@ impl Intercept for Exchange {
         cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         cfg.interceptor_state().store_put(self.clone());
+        Ok(())
+    }
+
+    // After the SDK's own interceptors, which watch that bytes keep coming.
+    fn modify_before_deserialization(
+        &self,
+        context: &mut BeforeDeserializationInterceptorContextMut<'_>,
+        _components: &RuntimeComponents,
+        _cfg: &mut ConfigBag,
+    ) -> Result<(), BoxError> {
+        let response = context.response_mut();
+        let length = response.headers().get("content-length").and_then(|length| length.parse().ok());
+        let body = std::mem::replace(response.body_mut(), SdkBody::taken());
+        *response.body_mut() = in_one_piece(body, length, self.0.bound.clone());
         Ok(())
     }
 }
