@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::ShardBudget;
 use crate::claim::{prepare, watch_over};
 use crate::input::Input;
 use crate::shard_run::{Shared, run_shard};
@@ -70,6 +71,8 @@ pub struct Parts {
 /// A consumer that has not been started.
 pub struct Consumer {
     parts: Parts,
+    /// Its share of the budget, from the start and also while it has no lease: what others borrow of it comes back late.
+    share: ShardBudget,
 }
 
 /// Why a consumer cannot work.
@@ -215,12 +218,14 @@ impl Consumer {
             "shards of streams have the same ids"
         );
         parts.status.add_consumer(&parts.options().processor);
-        Self { parts }
+        let options = parts.options();
+        let share = parts.budget.shard(&options.processor, options.bytes_in_batches());
+        Self { parts, share }
     }
 
     /// Runs until told to drain, and then until everything is let go or the time for a stop is over.
     pub async fn run(self, drain: CancellationToken) -> Result<(), Error> {
-        let parts = Arc::new(self.parts);
+        let (parts, _share) = (Arc::new(self.parts), self.share);
         let prepared = tokio::select! {
             biased;
             () = drain.cancelled() => return Ok(()),

@@ -1,17 +1,20 @@
-//! Reads a shard ahead of its processing, as far as the byte budget allows.
+//! Reads a shard ahead of its processing, as far as the byte budget and the limits of its prefetch allow.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_lease::Fence;
 use shardmill_stream::polling::Phase;
 use shardmill_stream::{ChildShard, Demand, Reader};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::{Budget, Reservation};
+use crate::Reservation;
+use crate::budget::ShardBudget;
+use crate::prefetch::{Prefetch, ReadAhead};
 
-/// What a page may take while it is received and taken apart: the 10 MiB of keys and payloads that one GetRecords brings at
-/// most are 13.4 MiB in base64, and for 10,000 records there are 2 MiB of what stands around them, and of columns.
-pub(crate) const PAGE_BYTES: u64 = 16 << 20;
+/// The most that a page takes while it is received and taken apart.
+pub(crate) const PAGE_BYTES: u64 = shardmill_stream::WHOLE_PAGE;
 const PAGE_RECORDS: u32 = 10_000;
 
 /// One page and what is known with it.
@@ -33,36 +36,54 @@ pub(crate) struct ShardClosed {
 /// A task that reads one shard. Ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Feed {
-    pages: mpsc::Receiver<Result<Fed, shardmill_stream::Error>>,
+    pages: mpsc::UnboundedReceiver<Result<Fed, shardmill_stream::Error>>,
+    ahead: Arc<Ahead>,
     task: JoinHandle<()>,
+}
+
+/// What was read and not taken yet.
+#[derive(Debug, Default)]
+struct Ahead {
+    read: Mutex<ReadAhead>,
+    /// Something was taken.
+    taken: Notify,
 }
 
 // === impl Feed ===
 
 impl Feed {
-    /// Starts reading: one page is kept ready while another is processed.
-    pub(crate) fn start(mut reader: Box<dyn Reader>, budget: Budget, fence: Fence) -> Self {
-        let (sender, pages) = mpsc::channel(1);
+    /// Starts reading, ahead of who takes the pages as far as `prefetch` allows.
+    pub(crate) fn start(
+        mut reader: Box<dyn Reader>,
+        mut memory: ShardBudget,
+        prefetch: Prefetch,
+        fence: Fence,
+    ) -> Self {
+        let (sender, pages) = mpsc::unbounded_channel();
+        let ahead = Arc::new(Ahead::default());
+        let read = Arc::clone(&ahead);
         let task = tokio::spawn(async move {
+            let mut was_empty = false;
             loop {
-                // A place in the channel first: budget must not be held for a page that nobody waits for.
-                if sender.capacity() == 0 {
+                // Before memory is asked for: none must be held for a page that nobody waits for.
+                if !prefetch.allows(read.so_far()) {
                     enter(reader.as_ref(), Phase::Full);
+                    read.allowed_by(&prefetch).await;
                 }
-                let Ok(place) = sender.reserve().await else { return };
-                match page(reader.as_mut(), &budget, &fence).await {
-                    None => return,
-                    Some(fed) => {
-                        let last = fed.as_ref().map_or(true, |fed| fed.end.is_some());
-                        place.send(fed);
-                        if last {
-                            return;
-                        }
-                    }
+                let Some(fed) = page(reader.as_mut(), &mut memory, &fence).await else { return };
+                let last = fed.as_ref().map_or(true, |fed| fed.end.is_some());
+                // That there is nothing new is told once and not as long as nobody has looked at it.
+                let is_empty = !last && fed.as_ref().is_ok_and(|fed| fed.page.is_empty());
+                if std::mem::replace(&mut was_empty, is_empty) && is_empty && read.so_far().pages > 0 {
+                    continue;
+                }
+                read.add(&fed);
+                if sender.send(fed).is_err() || last {
+                    return;
                 }
             }
         });
-        Self { pages, task }
+        Self { pages, ahead, task }
     }
 
     /// Reads nothing more, and lets go of what was read ahead. When the first record of that arrived, in milliseconds
@@ -80,7 +101,9 @@ impl Feed {
 
     /// The next page; `None` after the shard's end or after an error was returned. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Result<Fed, shardmill_stream::Error>> {
-        self.pages.recv().await
+        let fed = self.pages.recv().await?;
+        self.ahead.remove(&fed);
+        Some(fed)
     }
 }
 
@@ -90,21 +113,74 @@ impl Drop for Feed {
     }
 }
 
+// === impl Ahead ===
+
+impl Ahead {
+    fn read(&self) -> MutexGuard<'_, ReadAhead> {
+        // Numbers are whole whatever panics elsewhere.
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn so_far(&self) -> ReadAhead {
+        *self.read()
+    }
+
+    fn add(&self, fed: &Result<Fed, shardmill_stream::Error>) {
+        let more = ReadAhead::of(fed);
+        let mut read = self.read();
+        read.pages += more.pages;
+        read.records += more.records;
+        read.bytes += more.bytes;
+    }
+
+    fn remove(&self, fed: &Result<Fed, shardmill_stream::Error>) {
+        let less = ReadAhead::of(fed);
+        let mut read = self.read();
+        read.pages -= less.pages;
+        read.records -= less.records;
+        read.bytes -= less.bytes;
+        drop(read);
+        self.taken.notify_one();
+    }
+
+    /// Returns when so much is taken that more may be read.
+    async fn allowed_by(&self, prefetch: &Prefetch) {
+        while !prefetch.allows(self.so_far()) {
+            self.taken.notified().await;
+        }
+    }
+}
+
+// === impl ReadAhead ===
+
+impl ReadAhead {
+    fn of(fed: &Result<Fed, shardmill_stream::Error>) -> Self {
+        fed.as_ref().map_or_else(
+            |_| Self::default(),
+            |fed| Self { pages: 1, records: fed.page.len() as u64, bytes: fed.page.memory() as u64 },
+        )
+    }
+}
+
 /// One page. The budget is held while it is asked for and not while the reader waits: shards at their tip, or whose
 /// stream cannot be reached, must not keep others from reading. `None` when the lease is lost.
-async fn page(reader: &mut dyn Reader, budget: &Budget, fence: &Fence) -> Option<Result<Fed, shardmill_stream::Error>> {
+async fn page(
+    reader: &mut dyn Reader,
+    memory: &mut ShardBudget,
+    fence: &Fence,
+) -> Option<Result<Fed, shardmill_stream::Error>> {
     loop {
         if let Err(error) = reader.ready().await {
             return Some(Err(error));
         }
         enter(reader, Phase::Memory);
-        let mut reservation = budget.reserve(PAGE_BYTES).await;
+        let mut reservation = memory.reserve(reader.expects()).await;
         // fenced: no request for the shard after the lease's deadline.
         fence.check().ok()?;
         match reader.read(Demand { records: PAGE_RECORDS, bytes: reservation.bytes() }).await {
             Ok(None) => {}
             Ok(Some(read)) => {
-                reservation.resize_to(read.page.memory() as u64);
+                reservation.resize_to(read.page.memory() as u64, read.page.content() as u64);
                 return Some(Ok(Fed {
                     reservation: (!read.page.is_empty()).then_some(reservation),
                     page: read.page,

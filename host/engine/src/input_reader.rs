@@ -272,7 +272,7 @@ fn open(
         creation_time_ms: incarnation.info.creation_time_ms,
     };
     let reader = PollingReader::new(stream.input.kinesis.clone(), source, from, options, &sources.metrics, seed);
-    reader.observed(condition).sharing(&sources.limits, &incarnation.info.arn, options)
+    reader.observed(condition).sharing(&sources.limits, &incarnation.info.arn, options).bounded()
 }
 
 fn first_record(page: &ReadPage) -> Option<(SequenceNumber, u64)> {
@@ -330,6 +330,10 @@ async fn note_skip(store: &dyn Store, lease: &LeaseKey, checkpoint: &SequenceNum
 impl Reader for InputReader {
     fn condition(&self) -> Option<&Condition> {
         Some(&self.condition)
+    }
+
+    fn expects(&self) -> u64 {
+        self.reader.expects()
     }
 
     async fn ready(&mut self) -> Result<(), Error> {

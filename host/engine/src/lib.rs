@@ -27,6 +27,7 @@ mod metrics;
 mod obey;
 mod options;
 mod policy;
+mod prefetch;
 mod retry;
 mod shard_entry;
 mod shard_run;
@@ -40,7 +41,7 @@ mod undone;
 pub mod watchdog;
 
 pub use allowance::Allowance;
-pub use budget::{Budget, Reservation};
+pub use budget::{Budget, Reservation, ShardBudget};
 pub use consumer::{Consumer, Error, Parts};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
 pub use destination::{Destination, Destinations, SendError, Target};
@@ -54,6 +55,7 @@ pub use policy::{
     Applied, BatchProgress, Caused, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Scope,
     Then, Tolerance, Why,
 };
+pub use prefetch::Prefetch;
 pub use retry::Backoff;
 pub use shard_task::{Ended, ShardTask};
 pub use stage::{Stage, StageParts};

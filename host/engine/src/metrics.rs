@@ -82,6 +82,9 @@ pub(crate) struct GivenUpLabels {
     pub(crate) then: &'static str,
 }
 
+/// A number of each processor.
+pub(crate) type OfProcessor = Family<ProcessorLabels, Gauge>;
+
 /// The engine's numbers. Cheap to clone; all clones are one.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -109,6 +112,8 @@ pub struct Metrics {
     pub(crate) batch_seconds: Family<ConsumerLabels, Histogram, fn() -> Histogram>,
     pub(crate) memory_budget: Gauge,
     pub(crate) memory_reserved: Gauge,
+    pub(crate) processor_memory: OfProcessor,
+    pub(crate) memory_waiting: OfProcessor,
 }
 
 // === impl Metrics ===
@@ -141,6 +146,8 @@ impl Default for Metrics {
             batch_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.0001, 3.0, 13))),
             memory_budget: Gauge::default(),
             memory_reserved: Gauge::default(),
+            processor_memory: Family::default(),
+            memory_waiting: Family::default(),
         }
     }
 }
@@ -245,6 +252,17 @@ impl Metrics {
             "What of the budget is taken",
             Unit::Bytes,
             metrics.memory_reserved.clone(),
+        );
+        registry.register_with_unit(
+            "shardmill_processor_memory_reserved",
+            "What of the budget a processor has taken",
+            Unit::Bytes,
+            metrics.processor_memory.clone(),
+        );
+        registry.register(
+            "shardmill_shards_waiting_for_memory",
+            "Shards that are not read until memory is free for them",
+            metrics.memory_waiting.clone(),
         );
         metrics
     }

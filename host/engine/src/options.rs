@@ -5,7 +5,7 @@ use shardmill_plugin::OutcomeLimits;
 use shardmill_record::{BatchLimits, OutOfRange};
 use shardmill_stream::start::Start;
 
-use crate::{Backoff, CheckpointBy, FailurePolicy, Flow, Window};
+use crate::{Backoff, CheckpointBy, FailurePolicy, Flow, Prefetch, Window};
 
 /// How a consumer works.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub struct Options {
     pub start: Start,
     /// What goes into a batch.
     pub batch: BatchOptions,
+    /// How far shards are read ahead.
+    pub prefetch: Prefetch,
     /// Which records go to the guest, and how they are spread over its calls.
     pub flow: Arc<Flow>,
     /// What becomes of records that fail.
@@ -42,6 +44,20 @@ pub struct Options {
     pub hook_timeout: Duration,
     /// How long a stop may take before what is in flight is given up.
     pub shutdown_timeout: Duration,
+}
+
+impl Options {
+    /// The most bytes of one shard's records that are copied into batches at a time.
+    pub(crate) fn bytes_in_batches(&self) -> u64 {
+        let bytes = |batch: &BatchOptions| batch.limits.bytes as u64;
+        if !self.flow.is_spread() {
+            return bytes(&self.batch);
+        }
+        let batchers = self.flow.batchers.iter().map(|batcher| bytes(&batcher.batch));
+        let of_a_lane = batchers.fold(bytes(&self.batch), u64::saturating_add);
+        // One on its way and one that is being collected.
+        of_a_lane.saturating_mul(u64::from(self.flow.lanes)).saturating_mul(2)
+    }
 }
 
 /// What goes into a batch.

@@ -153,6 +153,7 @@ async fn task(
     );
     let reader = reader.await;
     let range = held.range.unwrap_or(HashKeyRange::ALL);
+    let memory = parts.budget.shard(&options.processor, options.bytes_in_batches());
     let worker: Arc<str> = parts.lease_options.worker.as_str().into();
     let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
     let scene = Arc::new(ShardScene {
@@ -198,7 +199,7 @@ async fn task(
         router,
         work,
         scene,
-        feed: Feed::start(Box::new(reader), parts.budget.clone(), lease.fence()),
+        feed: Feed::start(Box::new(reader), memory, options.prefetch, lease.fence()),
         unpacker: Unpacker::new(resume.done, range, options.out_of_range),
         reservations: Vec::new(),
         closed: None,

@@ -15,10 +15,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::Budget;
 
 const PAGES: u64 = 4;
-const TOTAL: u64 = PAGES * PAGE_BYTES;
 const MIB: usize = 1 << 20;
+/// Batches are small, and so a page has 2 MiB of them beside it.
+const BATCH: u64 = 1 << 20;
+const TOTAL: u64 = PAGES * (PAGE_BYTES + 2 * BATCH);
 
 struct OneShard;
 
@@ -101,7 +104,7 @@ fn feeds(count: usize, budget: &Budget, lease: &HeldLease, waits: Duration, page
     let feed = |_| {
         let (watched, budget, page) = (Arc::clone(&watched), budget.clone(), page.clone());
         let reader = Slow { watched, budget: budget.clone(), waits, page };
-        Feed::start(Box::new(reader), budget, lease.fence())
+        Feed::start(Box::new(reader), budget.shard("p", BATCH), Prefetch::default(), lease.fence())
     };
     ((0..count).map(feed).collect(), watched)
 }
@@ -115,8 +118,7 @@ async fn a_page_is_asked_for_only_when_all_that_it_may_take_is_set_aside() {
         for feed in &mut feeds {
             let fed = feed.next().await.unwrap().unwrap();
             let reservation = fed.reservation.expect("a page with records is held");
-            assert!(reservation.bytes() >= fed.page.memory() as u64, "as much is held as the page takes");
-            assert!(reservation.bytes() < fed.page.memory() as u64 + 1024, "and no more");
+            assert_eq!(reservation.bytes(), fed.page.memory() as u64, "as much is held as the page takes");
         }
     }
     assert_eq!(watched.most.load(Ordering::SeqCst) as u64, PAGES, "as many at a time as fit, and no more");
@@ -134,7 +136,7 @@ async fn pages_that_nobody_takes_bound_what_is_read() {
     sleep(Duration::from_secs(60)).await;
     let read = watched.demands.lock().unwrap().len();
     // Each page that was read takes its 10 MiB; a page more would need what is no longer free.
-    assert!(budget.available() < PAGE_BYTES, "{} bytes are free", budget.available());
+    assert!(budget.available() < PAGE_BYTES + 2 * BATCH, "{} bytes are free", budget.available());
     assert!((PAGES as usize..20).contains(&read), "{read} pages were read");
     // One that is taken and dropped makes room for the next.
     let fed = futures::future::select_all(feeds.iter_mut().map(|feed| Box::pin(feed.next()))).await.0;
@@ -194,7 +196,109 @@ async fn a_reader_that_waits_for_memory_says_so() {
     let _taken = budget.reserve(TOTAL).await;
     let condition = shardmill_stream::Metrics::default().condition("s", &shard);
     let lease = lease().await;
-    let _feed = Feed::start(Box::new(Telling { condition: condition.clone() }), budget, lease.fence());
+    let reader = Box::new(Telling { condition: condition.clone() });
+    let _feed = Feed::start(reader, budget.shard("p", BATCH), Prefetch::default(), lease.fence());
     sleep(Duration::from_secs(60)).await;
     assert_eq!(condition.seen(Instant::now()).phase, Phase::Memory);
+}
+
+/// Brings pages of so many records of 100 bytes each, then nothing more.
+struct Scripted {
+    pages: std::collections::VecDeque<usize>,
+    expects: u64,
+    condition: shardmill_stream::polling::Condition,
+}
+
+#[async_trait]
+impl Reader for Scripted {
+    fn condition(&self) -> Option<&shardmill_stream::polling::Condition> {
+        Some(&self.condition)
+    }
+
+    fn expects(&self) -> u64 {
+        self.expects
+    }
+
+    async fn ready(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn read(&mut self, demand: Demand) -> Result<Option<ReadPage>, Error> {
+        assert_eq!(demand.bytes, self.expects, "what is expected is set aside");
+        let Some(records) = self.pages.pop_front() else { return std::future::pending().await };
+        let mut page = PageBuilder::default();
+        for number in 0..records {
+            page.push(&(number + 1).to_string(), "key", &[7; 100], 0).unwrap();
+        }
+        Ok(Some(ReadPage {
+            page: page.build(),
+            continuation: ReadFrom::TrimHorizon,
+            millis_behind: Some(0),
+            children: None,
+            end: false,
+            wait: Duration::ZERO,
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_read_ahead_until_the_first_of_its_limits_is_reached() {
+    let lease = lease().await;
+    let without = Prefetch { pages: 1000, records: 1_000_000, bytes: 1 << 40 };
+    let (ten, page) = (vec![10; 50], 10 * 150);
+    for (prefetch, pages, ahead) in [
+        (Prefetch { pages: 1, ..without }, &ten, 1),
+        (Prefetch { pages: 7, ..without }, &ten, 7),
+        (Prefetch { records: 25, ..without }, &ten, 3),
+        (Prefetch { records: 1, ..without }, &ten, 1),
+        (Prefetch { bytes: 4 * page, ..without }, &ten, 4),
+        // Of those that bring nothing one is told.
+        (Prefetch { pages: 3, ..without }, &vec![1, 0, 0, 0, 0, 1, 0, 0, 1, 1], 3),
+    ] {
+        let budget = Budget::new(TOTAL);
+        let shard = ShardId::parse("shardId-000000000000").unwrap();
+        let condition = shardmill_stream::Metrics::default().condition("s", &shard);
+        let reader = Scripted { pages: pages.clone().into(), expects: MIB as u64, condition: condition.clone() };
+        let mut feed = Feed::start(Box::new(reader), budget.shard("p", BATCH), prefetch, lease.fence());
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(condition.seen(Instant::now()).phase, Phase::Full, "{prefetch:?}");
+        assert_eq!(feed.ahead.so_far().pages, ahead, "{prefetch:?}");
+        // For each that is taken another one is read, until all are, and all records come.
+        let (mut records, mut taken) = (0, 0);
+        while records < pages.iter().sum::<usize>() {
+            records += feed.next().await.unwrap().unwrap().page.len();
+            taken += 1;
+            sleep(Duration::from_secs(1)).await;
+            assert!(feed.ahead.so_far().pages <= ahead, "{prefetch:?}");
+        }
+        assert!(taken <= pages.len());
+        assert_eq!(feed.ahead.so_far(), ReadAhead::default());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_of_a_fast_processor_come_while_a_slow_one_takes_nothing() {
+    let (budget, lease) = (Budget::new(TOTAL), lease().await);
+    let start = |processor: &str, watched: &Arc<Watched>| {
+        let reader = Slow {
+            watched: Arc::clone(watched),
+            budget: budget.clone(),
+            waits: Duration::ZERO,
+            page: page_of(10 * MIB),
+        };
+        Feed::start(Box::new(reader), budget.shard(processor, BATCH), Prefetch::default(), lease.fence())
+    };
+    let (slow_reads, fast_reads) = (Arc::default(), Arc::default());
+    // The fast one has no shard yet.
+    let _share = budget.shard("fast", BATCH);
+    let _slow: Vec<Feed> = (0..20).map(|_| start("slow", &slow_reads)).collect();
+    sleep(Duration::from_secs(60)).await;
+    let mut fast: Vec<Feed> = (0..2).map(|_| start("fast", &fast_reads)).collect();
+    for round in 0..50 {
+        for feed in &mut fast {
+            let fed = tokio::time::timeout(Duration::from_secs(5), feed.next()).await;
+            drop(fed.unwrap_or_else(|_| panic!("it waits for memory in round {round}")));
+        }
+    }
+    assert!(slow_reads.demands.lock().unwrap().len() < 20, "the slow ones still wait");
 }

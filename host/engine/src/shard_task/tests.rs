@@ -42,6 +42,8 @@ use crate::{
 
 const SHARD: &str = "shardId-000000000000";
 const BUDGET: u64 = 64 << 20;
+/// What is counted for batches; the guest has as much.
+const BATCH: u64 = 1 << 20;
 
 /// Everything of one run.
 struct Run {
@@ -125,6 +127,7 @@ impl Run {
         let (abort, deadline, stop_request) = (CancellationToken::new(), Deadline::default(), StopRequest::default());
         let lease = Arc::new(lease);
         let options = Arc::new(options);
+        let prefetch = options.prefetch;
         let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
         let began = tokio::time::Instant::now();
         let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
@@ -175,7 +178,7 @@ impl Run {
             router,
             work,
             scene,
-            feed: Feed::start(Box::new(reader), budget.clone(), lease.fence()),
+            feed: Feed::start(Box::new(reader), budget.shard("p", BATCH), prefetch, lease.fence()),
             unpacker: Unpacker::new(checkpoint, HashKeyRange::ALL, OutOfRange::Deliver),
             reservations: Vec::new(),
             closed: None,
@@ -237,6 +240,7 @@ fn options() -> Options {
         processor: "p".into(),
         stream: "s".into(),
         start: Start::default(),
+        prefetch: crate::Prefetch::default(),
         batch: BatchOptions { limits: BatchLimits { records: 10, bytes: 1 << 20 }, ..BatchOptions::default() },
         flow: Arc::default(),
         failure: FailurePolicy {

@@ -173,6 +173,7 @@ section!(ProcessorSettings, Processor {
     parallelism: Count,
     partition_by: String,
     batch: Batch,
+    prefetch: Prefetch,
     retry: Retry,
     failure: Failure,
     limits: Limits,
@@ -337,6 +338,7 @@ macro_rules! table {
 }
 
 table!(Batch { records: Count, bytes: Size, wait: Time, window: Time, empty: bool });
+table!(Prefetch { pages: Count, records: Count, bytes: Size });
 table!(Retry { attempts: Count, backoff: Time, max_backoff: Time });
 table!(Failure { bisect: bool, tolerance: Tolerance, max_age: Time, then: Then });
 table!(Limits {

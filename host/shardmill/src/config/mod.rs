@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use shardmill_engine::{CheckpointBy, Delivery, Then, Tolerance};
+use shardmill_engine::{CheckpointBy, Delivery, Prefetch, Then, Tolerance};
 use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
 use shardmill_producer::BatchOptions;
@@ -185,6 +185,8 @@ pub struct Processor {
     pub lease_table: Option<String>,
     /// What goes into a batch of records that no batcher takes.
     pub batch: Batch,
+    /// How far each shard is read ahead.
+    pub prefetch: Prefetch,
     /// Which records it gets, in which batches, and how many at a time.
     pub flow: Flow,
     /// What happens when a batch fails.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use shardmill_engine::{CheckpointBy, Delivery, watchdog};
+use shardmill_engine::{CheckpointBy, Delivery, Prefetch, watchdog};
 use shardmill_lease::WorkerId;
 use tracing_subscriber::EnvFilter;
 
@@ -277,6 +277,7 @@ fn processor(written: &Written<'_>, processor: &str, own: &file::Processor) -> C
         config,
         lease_table,
         batch,
+        prefetch: prefetch(processor, &file::Prefetch::over(own.prefetch.as_ref(), defaults.prefetch.as_ref()))?,
         flow,
         retry: retry(processor, &file::Retry::over(own.retry.as_ref(), defaults.retry.as_ref()), delivery)?,
         failure: failure(
@@ -309,6 +310,18 @@ fn lease_table(file: &File, processor: &str, own: &file::Processor) -> Checked<S
     let table = own.lease_table.clone().unwrap_or_else(|| format!("{}-{processor}", file.application));
     table_name(&["processors", processor, "lease-table"], &table)?;
     Ok(table)
+}
+
+fn prefetch(processor: &str, file: &file::Prefetch) -> Checked<Prefetch> {
+    let at = |key| ["processors", processor, "prefetch", key];
+    // Both are small numbers.
+    let number = |default: u64| u32::try_from(default).unwrap_or(u32::MAX);
+    let Prefetch { pages, records, bytes } = Prefetch::default();
+    Ok(Prefetch {
+        pages: count(&at("pages"), file.pages, number(pages), [1, 1000])?.into(),
+        records: count(&at("records"), file.records, number(records), [1, 10_000_000])?.into(),
+        bytes: size(&at("bytes"), file.bytes, bytes, [1, 1 << 40])?,
+    })
 }
 
 fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {

@@ -196,6 +196,7 @@ pub(super) fn engine_options(
         stream: stream.map_or("", |stream| stream.id.as_str()).into(),
         start: stream.map(|stream| stream.start.clone()).unwrap_or_default(),
         batch: batch(&processor.batch),
+        prefetch: processor.prefetch,
         flow: Arc::new(flow(&processor.flow)),
         failure: FailurePolicy {
             attempts: processor.retry.attempts,

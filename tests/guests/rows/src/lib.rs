@@ -125,6 +125,7 @@ impl batch::Guest for Guest {
                 let end = Instant::now() + Duration::from_millis(300);
                 while Instant::now() < end {}
             }
+            "nap" => std::thread::sleep(Duration::from_millis(300)),
             "sleep" => std::thread::sleep(Duration::from_secs(3600)),
             "memory" => {
                 let mut kept = Vec::new();

@@ -23,6 +23,7 @@ const MISTAKES: &[Mistake] = &[
     ("an unknown table", "application = \"app\"\n[lease]\n", 2, &["lease", "leases", "processors"]),
     ("an unknown key of a processor", "MINIMALbtach = 1\n", 5, &["btach", "batch", "retry"]),
     ("an unknown key of a batch", "MINIMALbatch = { recrods = 1 }\n", 5, &["recrods", "records", "bytes", "wait"]),
+    ("an unknown key of a prefetch", "MINIMALprefetch = { page = 1 }\n", 5, &["page", "pages", "records", "bytes"]),
     ("an unknown key of an output", "MINIMALOUTPUTorder = \"key\"\n", 7, &["order", "ordering", "aggregate"]),
     ("an unknown key of a stream", "MINIMAL[streams.in]\nidel = \"1s\"\n", 6, &["idel", "idle", "start"]),
     ("an unknown key of the defaults", "MINIMAL[defaults.processors]\n", 5, &["processors", "processor", "output"]),
