@@ -1,11 +1,17 @@
+use std::sync::Arc;
+
 use crate::{HashKey, Position, SequenceNumber};
 
 /// How many spans of the arena belong to a record: sequence number, partition key, explicit hash key, data.
 const SPANS: usize = 4;
 
 /// User records of one shard, in order, in columns over one arena, laid out as the columnar contract hands them over.
+/// Cheap to clone: clones share the columns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
+pub struct Batch(Arc<Columns>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Columns {
     arena: Vec<u8>,
     lengths: Vec<u32>,
     starts: Vec<u32>,
@@ -17,7 +23,7 @@ pub struct Batch {
 /// Fills a batch; see [`crate::Unpacker::fill`].
 #[derive(Debug, Default)]
 pub struct BatchBuilder {
-    batch: Batch,
+    columns: Columns,
 }
 
 /// A record as it goes into a batch: texts as the bytes they are, so that nobody looks at each of them again.
@@ -56,7 +62,7 @@ pub struct Record<'a> {
 impl Batch {
     /// How many records there are.
     pub fn len(&self) -> usize {
-        self.sub_sequence_numbers.len()
+        self.0.sub_sequence_numbers.len()
     }
 
     /// Whether there is no record.
@@ -66,27 +72,27 @@ impl Batch {
 
     /// All texts and payloads, one after another: for each record sequence number, partition key, explicit hash key, data.
     pub fn arena(&self) -> &[u8] {
-        &self.arena
+        &self.0.arena
     }
 
     /// Four lengths in bytes for each record, in the arena's order.
     pub fn lengths(&self) -> &[u32] {
-        &self.lengths
+        &self.0.lengths
     }
 
     /// One sub-sequence number for each record.
     pub fn sub_sequence_numbers(&self) -> &[u64] {
-        &self.sub_sequence_numbers
+        &self.0.sub_sequence_numbers
     }
 
     /// One time of arrival for each record, in milliseconds since 1970.
     pub fn approximate_arrivals(&self) -> &[u64] {
-        &self.approximate_arrivals
+        &self.0.approximate_arrivals
     }
 
     /// The bytes that the batch keeps in memory.
     pub fn memory(&self) -> usize {
-        self.arena.len() + self.len() * (SPANS * 4 + 4 + 16)
+        self.0.arena.len() + self.len() * (SPANS * 4 + 4 + 16)
     }
 
     /// One record.
@@ -97,10 +103,10 @@ impl Batch {
         let [sequence_number, partition_key, explicit_hash_key, data] = self.spans(index);
         Record {
             sequence_number: text(sequence_number),
-            sub_sequence_number: self.sub_sequence_numbers[index],
+            sub_sequence_number: self.0.sub_sequence_numbers[index],
             partition_key: text(partition_key),
             explicit_hash_key: (!explicit_hash_key.is_empty()).then(|| text(explicit_hash_key)),
-            approximate_arrival: self.approximate_arrivals[index],
+            approximate_arrival: self.0.approximate_arrivals[index],
             data,
         }
     }
@@ -117,13 +123,13 @@ impl Batch {
     pub fn position(&self, index: usize) -> Position {
         let digits = text(self.spans(index)[0]);
         let sequence_number = SequenceNumber::parse(digits).expect("checked when the page was made");
-        Position::new(sequence_number, self.sub_sequence_numbers[index])
+        Position::new(sequence_number, self.0.sub_sequence_numbers[index])
     }
 
     /// The position up to which everything of the shard is in this batch or an earlier one, records that were left
     /// out on purpose included: where the checkpoint goes when every record is done.
     pub fn through(&self) -> Option<&Position> {
-        self.through.as_ref()
+        self.0.through.as_ref()
     }
 
     /// The records at these indexes, in this order, for another attempt.
@@ -135,8 +141,8 @@ impl Batch {
         for index in indexes {
             builder.push(self.record(index));
         }
-        builder.batch.through = self.through.clone();
-        builder.batch
+        builder.columns.through = self.0.through.clone();
+        builder.build()
     }
 
     /// The same records, without what they hold: where each stands, and when it arrived.
@@ -146,13 +152,13 @@ impl Batch {
         for record in self.iter() {
             builder.push(Record { partition_key: "", explicit_hash_key: None, data: &[], ..record });
         }
-        builder.batch.through = self.through.clone();
-        builder.batch
+        builder.columns.through.clone_from(&self.0.through);
+        builder.build()
     }
 
     fn spans(&self, index: usize) -> [&[u8]; SPANS] {
-        let mut rest = &self.arena[self.starts[index] as usize..];
-        let lengths = &self.lengths[index * SPANS..][..SPANS];
+        let mut rest = &self.0.arena[self.0.starts[index] as usize..];
+        let lengths = &self.0.lengths[index * SPANS..][..SPANS];
         std::array::from_fn(|span| {
             let (head, tail) = rest.split_at(lengths[span] as usize);
             rest = tail;
@@ -170,17 +176,17 @@ fn text(bytes: &[u8]) -> &str {
 impl BatchBuilder {
     /// How many records are inside.
     pub fn len(&self) -> usize {
-        self.batch.len()
+        self.columns.sub_sequence_numbers.len()
     }
 
     /// Whether nothing is inside.
     pub fn is_empty(&self) -> bool {
-        self.batch.is_empty()
+        self.columns.sub_sequence_numbers.is_empty()
     }
 
     /// The size of all texts and payloads inside, in bytes.
     pub fn bytes(&self) -> usize {
-        self.batch.arena.len()
+        self.columns.arena.len()
     }
 
     /// Copies a record in.
@@ -199,36 +205,36 @@ impl BatchBuilder {
     }
 
     pub(crate) fn push_raw(&mut self, record: &RawRecord<'_>) {
-        let batch = &mut self.batch;
+        let columns = &mut self.columns;
         let spans = record.spans();
-        batch.starts.push(length(batch.arena.len()));
-        batch.lengths.extend(spans.map(|bytes| length(bytes.len())));
+        columns.starts.push(length(columns.arena.len()));
+        columns.lengths.extend(spans.map(|bytes| length(bytes.len())));
         for bytes in spans {
-            batch.arena.extend_from_slice(bytes);
+            columns.arena.extend_from_slice(bytes);
         }
-        batch.sub_sequence_numbers.push(record.sub_sequence_number);
-        batch.approximate_arrivals.push(record.approximate_arrival);
+        columns.sub_sequence_numbers.push(record.sub_sequence_number);
+        columns.approximate_arrivals.push(record.approximate_arrival);
     }
 
     /// Makes room for so many more records with so many bytes of texts and payloads together, so that nothing is
     /// moved while they come in.
     pub(crate) fn reserve(&mut self, records: usize, bytes: usize) {
-        let batch = &mut self.batch;
-        batch.arena.reserve(bytes);
-        batch.lengths.reserve(records * SPANS);
-        batch.starts.reserve(records);
-        batch.sub_sequence_numbers.reserve(records);
-        batch.approximate_arrivals.reserve(records);
+        let columns = &mut self.columns;
+        columns.arena.reserve(bytes);
+        columns.lengths.reserve(records * SPANS);
+        columns.starts.reserve(records);
+        columns.sub_sequence_numbers.reserve(records);
+        columns.approximate_arrivals.reserve(records);
     }
 
     /// Says that everything up to this position is inside or left out on purpose.
     pub fn set_through(&mut self, position: Position) {
-        self.batch.through = Some(position);
+        self.columns.through = Some(position);
     }
 
     /// The finished batch.
     pub fn build(self) -> Batch {
-        self.batch
+        Batch(Arc::new(self.columns))
     }
 }
 
