@@ -4,7 +4,7 @@ use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 /// The lease metrics of a process, by application. Cheap to clone.
@@ -33,6 +33,8 @@ pub struct Metrics {
     pub(crate) cleared: Family<WithReason, Counter>,
     /// Writes by change and result.
     pub(crate) writes: Family<Write, Counter>,
+    /// How long after it was due a lease was renewed.
+    pub(crate) renew_late_seconds: Family<Application, Histogram, Late>,
     pub(crate) scans: Family<Application, Counter>,
     pub(crate) scan_errors: Family<Application, Counter>,
     pub(crate) scan_seconds: Family<Application, Histogram, Seconds>,
@@ -64,11 +66,23 @@ pub(crate) struct Write {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seconds;
 
+/// Makes histograms of how late something is: from a busy machine's millisecond to more than a lease lives.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Late;
+
 // === impl Seconds ===
 
 impl MetricConstructor<Histogram> for Seconds {
     fn new_metric(&self) -> Histogram {
         Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+    }
+}
+
+// === impl Late ===
+
+impl MetricConstructor<Histogram> for Late {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(exponential_buckets(0.001, 2.0, 15))
     }
 }
 
@@ -90,6 +104,7 @@ impl Default for Metrics {
             completed: Family::default(),
             cleared: Family::default(),
             writes: Family::default(),
+            renew_late_seconds: Family::new_with_constructor(Late),
             scans: Family::default(),
             scan_errors: Family::default(),
             scan_seconds: Family::new_with_constructor(Seconds),
@@ -135,6 +150,12 @@ impl Metrics {
             metrics.cleared.clone(),
         );
         registry.register("shardmill_lease_writes", "Writes to leases, by change and result", metrics.writes.clone());
+        registry.register_with_unit(
+            "shardmill_lease_renew_late",
+            "How long after it was due a lease was renewed, from when its renewal was due to the answer",
+            Unit::Seconds,
+            metrics.renew_late_seconds.clone(),
+        );
         registry.register("shardmill_lease_scans", "Scans of the lease table", metrics.scans.clone());
         registry.register("shardmill_lease_scan_errors", "Scans that failed", metrics.scan_errors.clone());
         registry.register_with_unit(
@@ -159,6 +180,7 @@ mod tests {
         let application = Application { application: "orders".to_owned() };
         metrics.held.get_or_create(&application).set(3);
         metrics.scan_seconds.get_or_create(&application).observe(0.2);
+        metrics.renew_late_seconds.get_or_create(&application).observe(0.2);
         let reason = WithReason { application: "orders".to_owned(), reason: "expired" };
         metrics.taken.get_or_create(&reason).inc();
         let mut text = String::new();
@@ -167,6 +189,8 @@ mod tests {
             "shardmill_lease_held{application=\"orders\"} 3",
             "shardmill_lease_taken_total{application=\"orders\",reason=\"expired\"} 1",
             "shardmill_lease_scan_duration_seconds_count{application=\"orders\"} 1",
+            "shardmill_lease_renew_late_seconds_bucket{le=\"0.128\",application=\"orders\"} 0",
+            "shardmill_lease_renew_late_seconds_bucket{le=\"0.256\",application=\"orders\"} 1",
         ] {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }

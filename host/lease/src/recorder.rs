@@ -45,6 +45,10 @@ impl Recorder {
         self.metrics.writes.get_or_create(&labels).inc();
     }
 
+    pub(crate) fn renewed(&self, late: Duration) {
+        self.metrics.renew_late_seconds.get_or_create(&self.labels()).observe(late.as_secs_f64());
+    }
+
     pub(crate) fn scanned(&self, time: Duration, incomplete: usize, invalid: usize, live_workers: usize) {
         let labels = self.labels();
         self.metrics.scans.get_or_create(&labels).inc();

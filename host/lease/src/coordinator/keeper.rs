@@ -106,8 +106,14 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken, hand_
             lost = writer.fence().lost() => return lost,
             () = pace.pause(pause) => {}
         }
+        let renewed_at = writer.renewed_at();
         match writer.renew(pace.interval() / 2).await {
             Ok(()) => {
+                // Otherwise another write has renewed it meanwhile.
+                if writer.renewed_at() > renewed_at {
+                    let late = clock.now().saturating_since(renewed_at + pace.interval);
+                    writer.surroundings().recorder.renewed(late);
+                }
                 if failing.take().is_some() {
                     works(writer);
                 }
