@@ -1,14 +1,17 @@
 use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_record::Batch;
-use tokio::time::error::Elapsed;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::abi::{Event, Exports, Returned};
-use crate::host::Host;
+use crate::host::{Configuration, Host};
+use crate::machine::Machine;
 use crate::metrics::ProcessorMetrics;
 use crate::{
     Failure, GivenUpRecord, HookOutcome, InvalidOutcome, Limits, Outcome, Plugin, ShardContext, Timeout, Trap,
@@ -24,37 +27,64 @@ const TEXT_CHARACTERS: usize = 2000;
 /// A guest that has been started. It gets one call at a time. After a crash, a timeout, or a call whose future was
 /// dropped, it is not usable any more and must be dropped.
 pub struct Instance {
-    store: Store<Host>,
-    exports: Exports,
+    /// It is away during a call, and for good if it cannot be called again.
+    machine: Option<Machine>,
     plugin: Plugin,
     metrics: ProcessorMetrics,
-    is_usable: bool,
+    /// As it was after the latest call.
+    memory: usize,
+}
+
+/// A call of one of the guest's functions.
+type Calling<'a, T> = Pin<Box<dyn Future<Output = wasmtime::Result<T>> + Send + 'a>>;
+
+/// What comes back from where a call ran.
+struct Ended<T> {
+    result: Result<T, Failure>,
+    memory: usize,
+    /// If another call can be made.
+    machine: Option<Machine>,
 }
 
 // === impl Instance ===
 
 impl Instance {
-    pub(crate) fn new(store: Store<Host>, exports: Exports, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
-        metrics.instance_created();
-        Self { store, exports, plugin, metrics, is_usable: true }
+    pub(crate) fn new(machine: Machine, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
+        Self { memory: machine.memory(), machine: Some(machine), plugin, metrics }
     }
 
     /// Whether it can be called.
     pub fn is_usable(&self) -> bool {
-        self.is_usable
+        self.machine.is_some()
     }
 
-    /// Bytes of all its memories and tables together.
+    /// Bytes of all its memories and tables together, after the latest call that came to an end.
     pub fn memory(&self) -> usize {
-        self.store.data().limiter.used()
+        self.memory
     }
 
-    pub(crate) async fn init(&mut self, config: &str) -> Result<(), Failure> {
+    /// Takes a place in its pool, until it is vacated or nothing is left of the instance: the end of a call that is given
+    /// up may take a moment.
+    pub(crate) fn occupy(&mut self, permit: OwnedSemaphorePermit) {
+        if let Some(machine) = &mut self.machine {
+            machine.occupy(permit);
+        }
+    }
+
+    pub(crate) fn vacate(&mut self) -> Option<OwnedSemaphorePermit> {
+        self.machine.as_mut()?.vacate()
+    }
+
+    pub(crate) async fn init(&mut self, config: Arc<Configuration>) -> Result<(), Failure> {
         let limit = self.plugin.limits().start_timeout;
-        let started = self.begin(None)?;
-        let result = timeout(limit, self.exports.init(&mut self.store, config)).await;
-        let result = self.end(result, limit).and_then(|refused| refused.map_err(Failure::Refused));
-        self.count("init", started, result)
+        self.call(
+            "init",
+            limit,
+            None,
+            move |exports, store| Box::pin(async move { exports.init(store, config.text()).await }),
+            |refused| refused.map_err(Failure::Refused),
+        )
+        .await
     }
 
     /// Hands a batch over.
@@ -63,10 +93,15 @@ impl Instance {
     /// See [`Failure`]; see [`is_usable`](Self::is_usable) for whether another call can be made.
     pub async fn process_batch(&mut self, shard: &ShardContext, records: &Batch) -> Result<Outcome, Failure> {
         let limit = self.plugin.limits().batch_timeout;
-        let started = self.begin(Some(shard))?;
-        let result = timeout(limit, self.exports.process_batch(&mut self.store, shard, records)).await;
-        let result = self.end(result, limit).and_then(returned);
-        self.count("process-batch", started, result)
+        let (context, records) = (shard.clone(), records.clone());
+        self.call(
+            "process-batch",
+            limit,
+            Some(shard),
+            move |exports, store| Box::pin(async move { exports.process_batch(store, &context, &records).await }),
+            returned,
+        )
+        .await
     }
 
     /// Tells that the shard's lease is held and its first batch comes next. Nothing happens if the guest has no hooks;
@@ -100,95 +135,88 @@ impl Instance {
         shard: &ShardContext,
         records: &[GivenUpRecord],
     ) -> Result<HookOutcome, Failure> {
-        self.hook(id, shard, Event::GivenUp(records)).await
+        self.hook(id, shard, Event::GivenUp(records.to_vec())).await
     }
 
     /// Tells that the instance will not be called again.
     pub async fn shutdown(&mut self) -> Result<(), Failure> {
-        if !self.exports.has_hooks() {
+        if !self.plugin.module().hooks() {
             return Ok(());
         }
         let limit = self.plugin.limits().hook_timeout;
-        let started = self.begin(None)?;
-        let result = timeout(limit, self.exports.shutdown(&mut self.store)).await;
-        let result = self.end(result, limit).and_then(|failed| failed.map_err(Failure::Refused));
-        self.count("shutdown", started, result)
+        self.call(
+            "shutdown",
+            limit,
+            None,
+            |exports, store| Box::pin(exports.shutdown(store)),
+            |failed| failed.map_err(Failure::Refused),
+        )
+        .await
     }
 
-    async fn hook(&mut self, id: u64, shard: &ShardContext, event: Event<'_>) -> Result<HookOutcome, Failure> {
-        if !self.exports.has_hooks() {
+    async fn hook(&mut self, id: u64, shard: &ShardContext, event: Event) -> Result<HookOutcome, Failure> {
+        if !self.plugin.module().hooks() {
             return Ok(HookOutcome::default());
         }
         let limit = match event {
             Event::Revoked { time_left_ms } => Duration::from_millis(time_left_ms),
-            _other => self.plugin.limits().hook_timeout,
+            _ => self.plugin.limits().hook_timeout,
         };
-        let started = self.begin(Some(shard))?;
-        let result = timeout(limit, self.exports.hook(&mut self.store, id, shard, event)).await;
-        let result = self.end(result, limit).and_then(returned);
-        self.count(event.name(), started, result)
+        let (name, context) = (event.name(), shard.clone());
+        self.call(
+            name,
+            limit,
+            Some(shard),
+            move |exports, store| Box::pin(async move { exports.hook(store, id, &context, event).await }),
+            returned,
+        )
+        .await
     }
 
-    /// Until [`end`](Self::end) the instance counts as broken: if the call's future is dropped, it stays so.
-    fn begin(&mut self, shard: Option<&ShardContext>) -> Result<Instant, Failure> {
-        if !self.is_usable {
-            return Err(Failure::Host("the instance broke down in an earlier call and cannot be called".to_owned()));
-        }
-        self.is_usable = false;
-        let host = self.store.data_mut();
-        host.cpu.begin();
-        host.limiter.take_refused();
-        host.log.begin(shard);
-        self.store.set_epoch_deadline(1);
-        Ok(Instant::now())
-    }
-
-    fn end<T>(&mut self, result: Result<wasmtime::Result<T>, Elapsed>, limit: Duration) -> Result<T, Failure> {
-        match result {
-            Ok(Ok(value)) => {
-                self.is_usable = true;
-                self.store.data().log.end();
-                Ok(value)
+    /// Makes a call on the threads of guests, within this time, the wait for a thread included. Until it has come to an
+    /// end the instance counts as broken: if this future is dropped, it stays so.
+    async fn call<T, R>(
+        &mut self,
+        name: &'static str,
+        limit: Duration,
+        shard: Option<&ShardContext>,
+        call: impl for<'a> FnOnce(&'a Exports, &'a mut Store<Host>) -> Calling<'a, T> + Send + 'static,
+        read: fn(T) -> Result<R, Failure>,
+    ) -> Result<R, Failure>
+    where
+        T: Send + 'static,
+        R: Send + 'static,
+    {
+        let Some(mut machine) = self.machine.take() else {
+            let reason = "the instance broke down in an earlier call and cannot be called";
+            return Err(Failure::Host(reason.to_owned()));
+        };
+        let started = Instant::now();
+        machine.prepare(shard);
+        let log = machine.store.data().log.clone();
+        let plugin = self.plugin.clone();
+        let metrics = self.metrics.clone();
+        let running = self.plugin.threads().run(async move {
+            metrics.waited(started.elapsed());
+            machine.begin();
+            let result = call(&machine.exports, &mut machine.store).await;
+            Ended::new(machine, result, plugin.limits(), read)
+        });
+        // Timed here and not there: no thread of guests has to be free for the time to be over.
+        let result = match timeout(limit, running).await {
+            Ok(ended) => {
+                self.memory = ended.memory;
+                self.machine = ended.machine;
+                ended.result
             }
-            Ok(Err(error)) => Err(Self::explain(&mut self.store, error, self.plugin.limits())),
             Err(_elapsed) => {
-                self.store.data().log.end();
+                log.end();
                 Err(Failure::Timeout(Timeout::Wall(limit)))
             }
-        }
-    }
-
-    fn count<T>(&self, call: &'static str, started: Instant, result: Result<T, Failure>) -> Result<T, Failure> {
-        self.metrics.called(call, started.elapsed(), &result);
-        self.metrics.memory(self.memory());
-        result
-    }
-
-    /// What an error of wasmtime means.
-    pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &Limits) -> Failure {
-        let host = store.data_mut();
-        let stderr = host.log.end();
-        if host.cpu.is_used_up() {
-            return Failure::Timeout(Timeout::Cpu(host.cpu.limit()));
-        }
-        // A guest that is refused memory crashes in its own way, and that crash is not what an operator can mend.
-        if let Some(wanted) = host.limiter.take_refused() {
-            return Failure::Memory { wanted, limit: host.limiter.limit() };
-        }
-        let reason = format!("{error:#}");
-        if reason.contains(FUEL_IS_USED_UP) {
-            return Failure::InvalidOutcome(InvalidOutcome::TooLarge { limit: limits.outcome_bytes });
-        }
-        let backtrace = error.downcast_ref::<WasmBacktrace>();
-        let message = match (error.downcast_ref::<wasmtime::Trap>(), error.downcast_ref::<I32Exit>()) {
-            (Some(trap), _) => trap.to_string(),
-            (_, Some(I32Exit(status))) => format!("it exited with status {status}"),
-            // The guest had returned, and the host could not read what.
-            _ if backtrace.is_none() => return InvalidOutcome::Malformed(cut(&reason)).into(),
-            _ => cut(&error.root_cause().to_string()),
         };
-        let backtrace = backtrace.map(|backtrace| cut(&backtrace.to_string())).unwrap_or_default();
-        Failure::Trap(Trap { message, backtrace, stderr })
+        self.metrics.called(name, started.elapsed(), &result);
+        self.metrics.memory(self.memory);
+        result
     }
 }
 
@@ -198,10 +226,52 @@ impl fmt::Debug for Instance {
     }
 }
 
-impl Drop for Instance {
-    fn drop(&mut self) {
-        self.metrics.instance_dropped();
+// === impl Ended ===
+
+impl<R> Ended<R> {
+    /// What a call came to. A machine that broke down is dropped here, where the guest ran: freeing its memory takes time.
+    fn new<T>(
+        mut machine: Machine,
+        result: wasmtime::Result<T>,
+        limits: &Limits,
+        read: fn(T) -> Result<R, Failure>,
+    ) -> Self {
+        let memory = machine.memory();
+        match result {
+            Ok(value) => {
+                machine.store.data().log.end();
+                Self { result: read(value), memory, machine: Some(machine) }
+            }
+            Err(error) => Self { result: Err(explain(&mut machine.store, error, limits)), memory, machine: None },
+        }
     }
+}
+
+/// What an error of wasmtime means.
+pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &Limits) -> Failure {
+    let host = store.data_mut();
+    let stderr = host.log.end();
+    if host.cpu.is_used_up() {
+        return Failure::Timeout(Timeout::Cpu(host.cpu.limit()));
+    }
+    // A guest that is refused memory crashes in its own way, and that crash is not what an operator can mend.
+    if let Some(wanted) = host.limiter.take_refused() {
+        return Failure::Memory { wanted, limit: host.limiter.limit() };
+    }
+    let reason = format!("{error:#}");
+    if reason.contains(FUEL_IS_USED_UP) {
+        return Failure::InvalidOutcome(InvalidOutcome::TooLarge { limit: limits.outcome_bytes });
+    }
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let message = match (error.downcast_ref::<wasmtime::Trap>(), error.downcast_ref::<I32Exit>()) {
+        (Some(trap), _) => trap.to_string(),
+        (_, Some(I32Exit(status))) => format!("it exited with status {status}"),
+        // The guest had returned, and the host could not read what.
+        _ if backtrace.is_none() => return InvalidOutcome::Malformed(cut(&reason)).into(),
+        _ => cut(&error.root_cause().to_string()),
+    };
+    let backtrace = backtrace.map(|backtrace| cut(&backtrace.to_string())).unwrap_or_default();
+    Failure::Trap(Trap { message, backtrace, stderr })
 }
 
 fn returned<T>(returned: Returned<T>) -> Result<T, Failure> {

@@ -5,6 +5,9 @@
 //! makes [`Instance`]s, kept in a [`Pool`], and an instance turns a batch and its [`ShardContext`] into an [`Outcome`],
 //! which [`Outcome::settle`] checks as a whole before anything of it is carried out.
 //!
+//! Whatever a guest computes, it computes on threads of the runtime's own (`threads.rs`), so that it cannot keep the rest
+//! of the process waiting.
+//!
 //! A guest is contained: its memory, its time, what it hands the host, what it logs and what it measures are all
 //! bounded by [`Limits`], and it reaches only what its [`Grants`] name. After a trap, a timeout or a cancelled call its
 //! instance is gone.
@@ -20,6 +23,7 @@ mod instance;
 mod interface;
 mod limiter;
 mod limits;
+mod machine;
 pub mod metrics;
 pub mod module;
 mod outcome;
@@ -28,6 +32,7 @@ mod pool;
 pub mod runtime;
 mod settle;
 mod stdio;
+mod threads;
 mod wasi;
 
 pub use digest::Digest;

@@ -21,6 +21,8 @@ pub struct Metrics {
     failures: Family<FailureLabels, Counter>,
     /// `shardmill_plugin_call_seconds`: how long calls take, by `call`.
     call_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
+    /// `shardmill_plugin_wait_seconds`: how long calls wait for a thread.
+    wait_seconds: Family<ProcessorLabels, Histogram, fn() -> Histogram>,
     /// `shardmill_plugin_instances`: instances that exist.
     instances: Family<ProcessorLabels, Gauge>,
     /// `shardmill_plugin_instances_created_total`: instances that were made.
@@ -78,6 +80,8 @@ impl Metrics {
         register.register("shardmill_plugin_call_failures", help, metrics.failures.clone());
         let help = "How long calls of guests take";
         register.register_with_unit("shardmill_plugin_call", help, Unit::Seconds, metrics.call_seconds.clone());
+        let help = "How long calls of guests wait for one of the threads of guests";
+        register.register_with_unit("shardmill_plugin_wait", help, Unit::Seconds, metrics.wait_seconds.clone());
         register.register("shardmill_plugin_instances", "Instances that exist", metrics.instances.clone());
         let help = "Instances that were made";
         register.register("shardmill_plugin_instances_created", help, metrics.instances_created.clone());
@@ -130,6 +134,7 @@ impl Default for Metrics {
             calls: Family::default(),
             failures: Family::default(),
             call_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_01, 4.0, 12))),
+            wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_01, 4.0, 12))),
             instances: Family::default(),
             instances_created: Family::default(),
             memory_high_water: Family::default(),
@@ -159,6 +164,10 @@ impl ProcessorMetrics {
             let labels = FailureLabels { processor: labels.processor, call, kind: failure.kind() };
             self.all.failures.get_or_create(&labels).inc();
         }
+    }
+
+    pub(crate) fn waited(&self, time: Duration) {
+        self.all.wait_seconds.get_or_create(&self.labels).observe(time.as_secs_f64());
     }
 
     pub(crate) fn instance_created(&self) {
@@ -196,6 +205,7 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         let processor = metrics.of_processor("flights");
         processor.instance_created();
+        processor.waited(Duration::from_millis(1));
         processor.memory(7);
         processor.memory(5);
         processor.log_line_dropped();
@@ -210,6 +220,7 @@ mod tests {
             r#"shardmill_plugin_calls_total{processor="flights",call="process-batch"} 1"#,
             r#"shardmill_plugin_call_failures_total{processor="flights",call="process-batch",kind="host"} 1"#,
             r#"shardmill_plugin_call_seconds_count{processor="flights",call="process-batch"} 1"#,
+            r#"shardmill_plugin_wait_seconds_count{processor="flights"} 1"#,
             r#"shardmill_plugin_instances{processor="flights"} 1"#,
             r#"shardmill_plugin_instances_created_total{processor="flights"} 1"#,
             r#"shardmill_plugin_memory_high_water_bytes{processor="flights"} 7"#,

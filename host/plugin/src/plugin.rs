@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout};
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
@@ -11,8 +12,11 @@ use wasmtime::component::{Component, InstancePre, Linker};
 use crate::abi;
 use crate::guest_log::{Budget, GuestLog};
 use crate::host::{Configuration, Host};
+use crate::instance::explain;
 use crate::interface::Contract;
+use crate::machine::{FIRST_TURN, Machine};
 use crate::metrics::ProcessorMetrics;
+use crate::threads::Threads;
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
 
 /// What a configuration says of one processor's guest.
@@ -97,34 +101,54 @@ impl Plugin {
     /// # Errors
     /// If it does not start within its limits, or `init` refuses the configuration.
     pub async fn instance(&self) -> Result<Instance, Failure> {
+        self.start(None).await
+    }
+
+    /// [`instance`](Self::instance), with a permit that is given back when nothing is left of it.
+    pub(crate) async fn start(&self, permit: Option<OwnedSemaphorePermit>) -> Result<Instance, Failure> {
+        let Inner { runtime, configuration, limits, metrics, .. } = &*self.0;
+        let started = Instant::now();
+        let plugin = self.clone();
+        let making = runtime.threads().run(async move {
+            plugin.0.metrics.waited(started.elapsed());
+            plugin.make(permit).await
+        });
+        let made = match timeout(limits.start_timeout, making).await {
+            Ok(made) => made,
+            Err(_elapsed) => Err(Failure::Timeout(Timeout::Wall(limits.start_timeout))),
+        };
+        if made.is_err() {
+            metrics.called("start", started.elapsed(), &made);
+        }
+        let mut instance = Instance::new(made?, self.clone(), metrics.clone());
+        instance.init(Arc::clone(configuration)).await?;
+        Ok(instance)
+    }
+
+    async fn make(&self, permit: Option<OwnedSemaphorePermit>) -> Result<Machine, Failure> {
         let Inner { runtime, pre, indices, processor, configuration, limits, log_budget, metrics, .. } = &*self.0;
         let log = GuestLog::new(Arc::clone(processor), Arc::clone(log_budget), limits.log_line_bytes, metrics.clone());
         let host = Host::new(Arc::clone(processor), Arc::clone(configuration), limits, log, metrics.clone());
         let mut store = host.into_store(runtime.engine(), limits);
-        store.set_epoch_deadline(1);
-        let started = Instant::now();
-        let made = timeout(limits.start_timeout, async {
+        store.set_epoch_deadline(FIRST_TURN);
+        let made = async {
             let instance = pre.instantiate_async(&mut store).await?;
             indices.load(&mut store, &instance)
-        });
-        let exports = match made.await {
-            Ok(Ok(exports)) => Ok(exports),
-            Ok(Err(error)) => Err(match Instance::explain(&mut store, error, limits) {
+        };
+        match made.await {
+            Ok(exports) => Ok(Machine::new(store, exports, metrics.clone(), permit)),
+            Err(error) => Err(match explain(&mut store, error, limits) {
                 // No guest has returned anything yet: the host itself could not make the instance.
                 Failure::InvalidOutcome(InvalidOutcome::Malformed(reason)) => {
                     Failure::Host(format!("no instance of the guest can be made: {reason}"))
                 }
                 failure => failure,
             }),
-            Err(_elapsed) => Err(Failure::Timeout(Timeout::Wall(limits.start_timeout))),
-        };
-        if exports.is_err() {
-            metrics.called("start", started.elapsed(), &exports);
         }
-        let exports = exports?;
-        let mut instance = Instance::new(store, exports, self.clone(), metrics.clone());
-        instance.init(configuration.text()).await?;
-        Ok(instance)
+    }
+
+    pub(crate) fn threads(&self) -> &Threads {
+        self.0.runtime.threads()
     }
 }
 

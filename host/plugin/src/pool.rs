@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::{Failure, Instance, Plugin};
@@ -14,6 +14,7 @@ pub struct Pool(Arc<Inner>);
 struct Inner {
     plugin: Plugin,
     size: u32,
+    /// One for each instance that is on loan, and for what is left of one that broke down.
     permits: Arc<Semaphore>,
     /// The last one that was used is used first: its memory is warm, and the others' may be swapped out.
     idle: Mutex<Vec<Instance>>,
@@ -23,7 +24,6 @@ struct Inner {
 pub struct Pooled {
     pool: Arc<Inner>,
     instance: Option<Instance>,
-    _permit: OwnedSemaphorePermit,
 }
 
 // === impl Pool ===
@@ -50,10 +50,13 @@ impl Pool {
         let permit = permit.map_err(|_| Failure::Host("the pool of instances is closed".to_owned()))?;
         let idle = self.0.idle().pop();
         let instance = match idle {
-            Some(instance) => instance,
-            None => self.0.plugin.instance().await?,
+            Some(mut instance) => {
+                instance.occupy(permit);
+                instance
+            }
+            None => self.0.plugin.start(Some(permit)).await?,
         };
-        Ok(Pooled { pool: Arc::clone(&self.0), instance: Some(instance), _permit: permit })
+        Ok(Pooled { pool: Arc::clone(&self.0), instance: Some(instance) })
     }
 
     /// Waits for the instances that are on loan, tells all of them that they will not be called again, and lends no
@@ -112,8 +115,11 @@ impl DerefMut for Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        if let Some(instance) = self.instance.take().filter(Instance::is_usable) {
+        if let Some(mut instance) = self.instance.take().filter(Instance::is_usable) {
+            let permit = instance.vacate();
             self.pool.idle().push(instance);
+            // Whoever waits for it finds the instance.
+            drop(permit);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all guests of a process share: the compiler, its cache, and the clock that interrupts them.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -11,6 +12,7 @@ use wasmtime::component::Component;
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::Cache;
+use crate::threads::Threads;
 use crate::{Digest, Grants, Metrics, Module, module, plugin};
 
 /// How often a guest that computes is interrupted, to give way to other tasks or to be stopped.
@@ -31,6 +33,10 @@ pub struct RuntimeOptions {
     pub cache_dir: Option<PathBuf>,
     /// Instances that may exist at once, of all processors together. Default 256.
     pub max_instances: u32,
+    /// On how many threads guests run, which are started with the runtime and end with whatever was made with it; one more
+    /// takes calls that have just come, until they have computed for a tick or two. Without, a call runs where it is
+    /// awaited, as tests on paused time need it. Default none.
+    pub threads: Option<NonZeroUsize>,
 }
 
 /// What all guests of a process share. Cheap to clone.
@@ -41,6 +47,7 @@ struct Inner {
     engine: Engine,
     cache: Cache,
     metrics: Metrics,
+    threads: Threads,
 }
 
 /// Why there is no runtime.
@@ -52,13 +59,21 @@ pub enum Error {
     /// The operating system gives no thread.
     #[error("no thread for the clock that interrupts guests: {0}")]
     Clock(String),
+    /// The operating system gives fewer threads than are wanted.
+    #[error("there are not {wanted} threads for guests: {reason}; configure fewer, or raise the limit on threads")]
+    Threads {
+        /// How many are wanted.
+        wanted: NonZeroUsize,
+        /// What the operating system says.
+        reason: String,
+    },
 }
 
 // === impl RuntimeOptions ===
 
 impl Default for RuntimeOptions {
     fn default() -> Self {
-        Self { cache_dir: None, max_instances: 256 }
+        Self { cache_dir: None, max_instances: 256, threads: None }
     }
 }
 
@@ -68,7 +83,7 @@ impl Runtime {
     /// Makes the runtime and its clock, which ticks for as long as anything that was made with the runtime exists.
     ///
     /// # Errors
-    /// If code cannot be compiled or run here at all. A cache that cannot be used is a warning.
+    /// If code cannot be compiled or run here at all, or if there are no threads for it. A cache that cannot be used is a warning.
     pub fn new(options: RuntimeOptions, metrics: Metrics) -> Result<Self, Error> {
         let engine = engine(options.max_instances)?;
         start_clock(engine.weak())?;
@@ -76,7 +91,13 @@ impl Runtime {
             Some(directory) => Cache::open(directory, &engine),
             None => Cache::none(),
         };
-        Ok(Self(Arc::new(Inner { engine, cache, metrics })))
+        let threads = match options.threads {
+            Some(wanted) => {
+                Threads::start(wanted).map_err(|error| Error::Threads { wanted, reason: error.to_string() })?
+            }
+            None => Threads::none(),
+        };
+        Ok(Self(Arc::new(Inner { engine, cache, metrics, threads })))
     }
 
     /// Checks and compiles a component, or takes its compiled code from the cache. `name` is what errors call it.
@@ -98,7 +119,7 @@ impl Runtime {
         let started = Instant::now();
         let checked = Module::check(name, bytes)?;
         let digest = Digest::of(bytes);
-        let Inner { engine, cache, metrics } = &*self.0;
+        let Inner { engine, cache, metrics, .. } = &*self.0;
         let cached = cache.load(engine, &digest);
         let is_cached = cached.is_some();
         let component = match cached {
@@ -123,6 +144,10 @@ impl Runtime {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub(crate) fn threads(&self) -> &Threads {
+        &self.0.threads
     }
 }
 

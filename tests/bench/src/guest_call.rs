@@ -6,6 +6,7 @@
 //! in rows runs the same function on each payload.
 
 use std::hint::black_box;
+use std::num::NonZeroUsize;
 use std::thread;
 
 use guest_count::{Count, Settings, occurrences};
@@ -40,6 +41,8 @@ enum Subject<'a> {
     /// The processor alone, on a view that is there.
     Processor(Count, shardmill_guest::Batch<'a>),
     Guest(Pool),
+    /// To a thread of guests, and back.
+    HandedOver(Pool),
 }
 
 /// Measures both forms of the contract.
@@ -57,24 +60,29 @@ pub(crate) fn run(options: &Options) -> Vec<Section> {
 }
 
 async fn sections(runs: u32) -> Vec<Section> {
-    let options = RuntimeOptions { cache_dir: Some(paths::compiled()), max_instances: 8 };
-    let runtime = Runtime::new(options, shardmill_plugin::Metrics::default()).expect("guests can be run here");
+    let runtime = |threads| {
+        let options = RuntimeOptions { cache_dir: Some(paths::compiled()), max_instances: 8, threads };
+        Runtime::new(options, shardmill_plugin::Metrics::default()).expect("guests can be run here")
+    };
+    let (here, elsewhere) = (runtime(None), runtime(Some(NonZeroUsize::MIN)));
     let mut sections = Vec::new();
     for (bytes, size) in [(1024, "1 KiB"), (100, "100 B")] {
-        sections.push(section(&runtime, bytes, size, runs).await);
+        sections.push(section(&here, &elsewhere, bytes, size, runs).await);
     }
     sections
 }
 
-async fn section(runtime: &Runtime, bytes: usize, size: &str, runs: u32) -> Section {
+async fn section(here: &Runtime, elsewhere: &Runtime, bytes: usize, size: &str, runs: u32) -> Section {
     let batch = batch(bytes);
     let count = |byte| Count::new(Settings { byte, silent: false }).expect("every byte can be counted");
-    let columnar = async |config| pool(runtime, "guest_count", Form::Columnar, config).await;
-    let rows = async |behaviour| pool(runtime, "guest_rows", Form::Rows, json!({ "do": behaviour })).await;
+    let columnar = async |config| pool(here, "guest_count", Form::Columnar, config).await;
+    let handed_over = pool(elsewhere, "guest_count", Form::Columnar, json!({ "byte": BYTE })).await;
+    let rows = async |behaviour| pool(here, "guest_rows", Form::Rows, json!({ "do": behaviour })).await;
     let mut candidates = [
         ("native, the kit's view and the processor", Subject::Native(count(Some(BYTE)))),
         ("native, the processor alone", Subject::Processor(count(Some(BYTE)), view(&batch))),
         ("guest in columns", Subject::Guest(columnar(json!({ "byte": BYTE })).await)),
+        ("guest in columns, on a thread of guests", Subject::HandedOver(handed_over)),
         ("guest in rows", Subject::Guest(rows("occurrences").await)),
         ("guest in columns that looks at no payload", Subject::Guest(columnar(json!({})).await)),
         ("guest in rows that looks at no payload", Subject::Guest(rows("nothing").await)),
@@ -112,7 +120,8 @@ async fn section(runtime: &Runtime, bytes: usize, size: &str, runs: u32) -> Sect
             format!(
                 "One batch of {RECORDS} records with sequence numbers of 56 digits; the processor counts a byte in \
                  each payload and emits the sum. A figure of a run is the median of {ROUNDS} rounds, in each of which \
-                 everything is called {CALLS} times, in turns, on one thread. The time is that which the thread computed."
+                 everything is called {CALLS} times, in turns, on one thread. The time is that which the thread computed; \
+                 of what is handed over to a thread of guests, that which the process computed, the handing over included."
             ),
             "A guest's call is all from the pool's instance to the outcome: copying the batch in, limits of time, \
              memory and size, the kit's view, the processor, reading the outcome back. Native is the same source \
@@ -130,11 +139,12 @@ impl Candidate<'_> {
     async fn round(&mut self, shard: &ShardContext, batch: &Batch) {
         // Once for the caches: what was called before has left its own data there.
         self.subject.call(shard, batch).await;
-        let started = computed();
+        let clock = self.subject.clock();
+        let started = computed(clock);
         for _ in 0..CALLS {
             self.subject.call(shard, batch).await;
         }
-        self.rounds.push((computed() - started) / (CALLS * RECORDS) as f64);
+        self.rounds.push((computed(clock) - started) / (CALLS * RECORDS) as f64);
     }
 
     fn end_run(&mut self) {
@@ -147,6 +157,14 @@ impl Candidate<'_> {
 // === impl Subject ===
 
 impl Subject<'_> {
+    /// What of the process has computed: this thread, or whatever a call has to do with.
+    fn clock(&self) -> ClockId {
+        match self {
+            Self::HandedOver(_) => ClockId::ProcessCPUTime,
+            _ => ClockId::ThreadCPUTime,
+        }
+    }
+
     async fn call(&mut self, shard: &ShardContext, batch: &Batch) {
         match self {
             Self::Native(count) => {
@@ -156,16 +174,16 @@ impl Subject<'_> {
             Self::Processor(count, batch) => {
                 black_box(count.process(&testing::shard(), black_box(batch)).expect("it cannot fail"));
             }
-            Self::Guest(pool) => {
+            Self::Guest(pool) | Self::HandedOver(pool) => {
                 black_box(guest(pool, shard, batch).await);
             }
         }
     }
 }
 
-/// For how many nanoseconds this thread has computed: what else the machine does takes time from it and not of it.
-fn computed() -> f64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+/// For how many nanoseconds this thread or this process has computed: what else the machine does takes time from it and not of it.
+fn computed(clock: ClockId) -> f64 {
+    let time = clock_gettime(clock);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
@@ -193,7 +211,7 @@ async fn check(candidates: &mut [Candidate<'_>], batch: &Batch) {
                 let inspected = testing::run(count, records).expect("it cannot fail");
                 inspected.outputs("out")[0].data.clone()
             }
-            Subject::Guest(pool) => {
+            Subject::Guest(pool) | Subject::HandedOver(pool) => {
                 let outputs = guest(pool, &shard(), batch).await.outputs;
                 outputs.first().map(|output| output.record.data.to_vec()).unwrap_or_default()
             }

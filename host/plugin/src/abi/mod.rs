@@ -25,13 +25,13 @@ pub(crate) enum Exports {
 }
 
 /// An event of a shard's life, of which a guest with hooks is told.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Event<'a> {
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
     Assigned,
     Revoked { time_left_ms: u64 },
     ShardEnded,
     Idle,
-    GivenUp(&'a [GivenUpRecord]),
+    GivenUp(Vec<GivenUpRecord>),
 }
 
 /// Links the contract's imports, of every version.
@@ -59,12 +59,6 @@ impl Indices {
 // === impl Exports ===
 
 impl Exports {
-    pub(crate) fn has_hooks(&self) -> bool {
-        match self {
-            Self::V0_1(exports) => exports.has_hooks(),
-        }
-    }
-
     pub(crate) async fn init(&self, store: &mut Store<Host>, config: &str) -> Result<std::result::Result<(), String>> {
         match self {
             Self::V0_1(exports) => exports.init(store, config).await,
@@ -88,7 +82,7 @@ impl Exports {
         store: &mut Store<Host>,
         id: u64,
         shard: &ShardContext,
-        event: Event<'_>,
+        event: Event,
     ) -> Result<Returned<HookOutcome>> {
         match self {
             Self::V0_1(exports) => exports.hook(store, id, shard, event).await,
@@ -105,8 +99,8 @@ impl Exports {
 
 // === impl Event ===
 
-impl Event<'_> {
-    pub(crate) fn name(self) -> &'static str {
+impl Event {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Assigned => "assigned",
             Self::Revoked { .. } => "revoked",

@@ -6,3 +6,4 @@ mod forge;
 mod loading;
 mod speech;
 mod support;
+mod threads;

@@ -34,9 +34,12 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        // Guests are compiled once, not once a test.
-        let cache_dir = Some(PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guest-code")));
-        Self::with(RuntimeOptions { cache_dir, max_instances: 8 })
+        Self::with(RuntimeOptions { cache_dir: Self::cache_dir(), max_instances: 8, threads: None })
+    }
+
+    /// Guests are compiled once, not once a test.
+    pub(crate) fn cache_dir() -> Option<PathBuf> {
+        Some(PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guest-code")))
     }
 
     pub(crate) fn with(options: RuntimeOptions) -> Self {

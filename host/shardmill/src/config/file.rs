@@ -28,6 +28,7 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) worker_runs_once: bool,
     pub(super) memory: Option<Size>,
+    pub(super) guest_threads: Option<Count>,
     pub(super) shutdown_timeout: Option<Time>,
     pub(super) cache_dir: Option<CacheDir>,
     pub(super) max_hops: Option<Count>,

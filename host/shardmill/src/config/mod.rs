@@ -25,6 +25,7 @@ mod warnings;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -61,6 +62,8 @@ pub struct Config {
     pub leases: Leases,
     /// The most that records in flight may take, in bytes.
     pub memory: u64,
+    /// On how many threads guests run.
+    pub guest_threads: NonZeroUsize,
     /// How long a stop may take before what is in flight is given up (it will be repeated).
     pub shutdown_timeout: Duration,
     /// Where compiled plugins are kept; `None` keeps none.

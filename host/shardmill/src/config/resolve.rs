@@ -1,7 +1,9 @@
 //! Fills in the defaults and checks what types alone cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
 
 use shardmill_engine::{CheckpointBy, Delivery, Prefetch, watchdog};
@@ -15,9 +17,12 @@ use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
 use super::outputs::{outputs, targets};
 use super::streams::{inputs, stream};
+use super::units::Count;
 use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource};
 use super::{batches, dead_letters, pipelines};
 
+/// No machine runs as many at a time.
+const MAX_GUEST_THREADS: u32 = 1024;
 const MILLISECOND: Duration = Duration::from_millis(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// As durations are written: 365 days and a quarter.
@@ -69,6 +74,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         log: log(&file.log)?,
         leases,
         memory,
+        guest_threads: guest_threads(file.guest_threads)?,
         shutdown_timeout,
         cache_dir: cache_dir(file.cache_dir, folder)?,
         application: file.application,
@@ -76,6 +82,14 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         processors,
         warnings: Vec::new(),
     })
+}
+
+/// As many as can run at a time, unless told otherwise.
+fn guest_threads(given: Option<Count>) -> Checked<NonZeroUsize> {
+    let processors = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let default = u32::try_from(processors.get()).unwrap_or(u32::MAX).min(MAX_GUEST_THREADS);
+    let threads = count(&["guest-threads"], given, default, [1, MAX_GUEST_THREADS])?;
+    Ok(NonZeroUsize::new(threads as usize).unwrap_or(NonZeroUsize::MIN))
 }
 
 fn worker(given: Option<&str>) -> Checked<WorkerId> {

@@ -48,7 +48,11 @@ impl AllMetrics {
 }
 
 pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Result<Runtime, Error> {
-    let options = RuntimeOptions { cache_dir: config.cache_dir.clone(), max_instances: max_instances(config) };
+    let options = RuntimeOptions {
+        cache_dir: config.cache_dir.clone(),
+        max_instances: max_instances(config),
+        threads: Some(config.guest_threads),
+    };
     Ok(Runtime::new(options, metrics)?)
 }
 

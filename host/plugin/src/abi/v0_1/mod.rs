@@ -119,10 +119,6 @@ where
 // === impl Exports ===
 
 impl Exports {
-    pub(crate) fn has_hooks(&self) -> bool {
-        self.hooks.is_some()
-    }
-
     pub(crate) async fn init(&self, store: &mut Store<Host>, config: &str) -> Result<std::result::Result<(), String>> {
         match &self.process {
             Process::Rows(guest) => guest.call_init(store, config).await,
@@ -155,7 +151,7 @@ impl Exports {
         store: &mut Store<Host>,
         id: u64,
         shard: &ShardContext,
-        event: Event<'_>,
+        event: Event,
     ) -> Result<Returned<HookOutcome>> {
         let Some(guest) = &self.hooks else { return Ok(Ok(Ok(HookOutcome::default()))) };
         let context = convert::shard_context(shard);

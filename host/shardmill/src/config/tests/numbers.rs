@@ -41,6 +41,7 @@ const BATCHER: &str = "processors.p.batchers.b";
 
 const NUMBERS: &[Number] = &[
     number("", "memory", ["'32 MiB'", "'1 TiB'"], ["33554431", "1099511627777"], "32 MiB to 1 TiB"),
+    number("", "guest-threads", ["1", "1024"], ["0", "1025"], "1 to 1024"),
     number("", "shutdown-timeout", ["'100ms'", "'1h'"], ["'99ms'", "'1h 1ms'"], "100ms to 1h"),
     beside(number("leases", "renew", ["'50ms'", "'59m'"], ["'49ms'", "'1h 1ms'"], "50ms to 1h"), ["", "expiry = '1h'"]),
     beside(
