@@ -16,6 +16,7 @@ mod checks;
 mod codecs;
 mod config;
 mod guests;
+mod histogram;
 pub mod history;
 pub mod leases;
 pub mod memory;
@@ -34,6 +35,7 @@ pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_u
 pub use codecs::Codec;
 pub use config::{Config, Leases};
 pub use guests::Guests;
+pub use histogram::Histogram;
 pub use process::{Finished, Process, assert_says, command, isolated, run};
 pub use proxy::{Fault, Held, Injected, Link, Proxy, Rule, Service, Write};
 pub use seeds::seeds;

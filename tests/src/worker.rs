@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::process::{Process, command};
 use crate::wait::LOOK_EVERY;
-use crate::{Config, Environment};
+use crate::{Config, Environment, Histogram};
 
 /// A plugin may have to be compiled, on a machine that runs other tests.
 const START_LIMIT: Duration = Duration::from_secs(40);
@@ -129,6 +129,13 @@ impl Worker {
             (found == name && found_labels.contains(labels)).then(|| value.parse::<f64>().expect("a number"))
         });
         samples.sum()
+    }
+
+    /// A histogram, over all its labels.
+    pub async fn histogram(&self, name: &str) -> Histogram {
+        let (status, text) = self.get("/metrics").await;
+        assert_eq!(status, 200, "{text}");
+        Histogram::read(&text, name)
     }
 
     /// User records that the guest has processed or passed over.

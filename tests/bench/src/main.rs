@@ -7,6 +7,7 @@ mod child;
 mod demo;
 mod flow;
 mod guest_call;
+mod guest_threads;
 mod host;
 mod machine;
 mod poison;
@@ -62,6 +63,8 @@ enum What {
     Host,
     /// A guest's call against the same code called natively.
     GuestCall,
+    /// How guests that never return slow what runs beside them.
+    GuestThreads,
     /// From a host's start to its first record.
     Start,
     /// The demo's whole run.
@@ -122,6 +125,9 @@ async fn main() {
     if what.includes(What::GuestCall) {
         say(format_args!("guest-call"));
         sections.extend(guest_call::run(&options));
+    }
+    if what.includes(What::GuestThreads) {
+        sections.push(guest_threads::run(&options).await);
     }
     if what.includes(What::Start) {
         sections.push(start::run(&options).await);
