@@ -143,7 +143,11 @@ impl Status {
     ) -> Option<impl Future<Output = Result<(), String>> + Send + use<>> {
         let live = self.live(consumer, lease_key)?;
         let (answer, answered) = oneshot::channel();
-        if let Some(before) = live.control.set_rewind(Some(RewindOrder { to, answer })) {
+        let order = RewindOrder { to, answer };
+        // The batch in hand is not to be given up for nothing.
+        if let Some(reason) = live.refuses_rewind() {
+            order.answer(Err(reason.to_owned()));
+        } else if let Some(before) = live.control.set_rewind(Some(order)) {
             before.answer(Err("another rewind took its place before it was done".to_owned()));
         }
         // Not kept alive here: when the lease goes, the order goes, and that is the answer.

@@ -18,6 +18,9 @@ pub struct DeadLetter {
     pub stream: Arc<str>,
     /// The ARN of that stream: a name alone says nothing of region and account.
     pub stream_arn: Arc<str>,
+    /// How many processors it came through, the one that reads the stream not counted. If any, it is an output of the one
+    /// before, and no record of the stream; it stands where the record stands that has caused it.
+    pub hops: u32,
     /// The shard that it came from.
     pub shard: ShardId,
     /// Where it stands there.

@@ -50,6 +50,32 @@ pub struct Destinations {
     by_name: Arc<BTreeMap<String, Target>>,
 }
 
+/// What became of outputs.
+#[derive(Default)]
+pub(crate) struct Sent {
+    /// How many are where they belong, of destinations that took all of theirs.
+    pub(crate) count: usize,
+    /// Why not all are.
+    pub(crate) leave: Option<Leave>,
+    /// The records, by their places in the batch, of whose outputs nobody says what has become of them. A processor that they
+    /// have come to does.
+    pub(crate) unsent: Vec<usize>,
+}
+
+// === impl Sent ===
+
+impl Sent {
+    fn and(mut self, other: Self) -> Self {
+        self.count += other.count;
+        self.unsent.extend(other.unsent);
+        self.leave = match (self.leave, other.leave) {
+            (Some(one), Some(other)) => Some(one.or_worse(other)),
+            (one, other) => one.or(other),
+        };
+        self
+    }
+}
+
 // === impl Destinations ===
 
 impl Destinations {
@@ -64,14 +90,8 @@ impl Destinations {
     }
 
     /// Sends what records of a batch have caused, each to its destination, the destinations at the same time, and waits for
-    /// all of them. Returns how many there were.
-    pub(crate) async fn send(
-        &self,
-        outputs: Vec<Caused>,
-        batch: &Batch,
-        scene: &Arc<dyn Scene>,
-    ) -> Result<usize, Leave> {
-        let count = outputs.len();
+    /// all of them.
+    pub(crate) async fn send(&self, outputs: Vec<Caused>, batch: &Batch, scene: &Arc<dyn Scene>) -> Sent {
         let mut by_name: BTreeMap<Arc<str>, Vec<Caused>> = BTreeMap::new();
         for caused in outputs {
             by_name.entry(Arc::clone(&caused.output.name)).or_default().push(caused);
@@ -80,7 +100,9 @@ impl Destinations {
         let sends = by_name.into_iter().map(|(name, outputs)| {
             let fence = fence.clone();
             async move {
-                match self.by_name.get(&*name) {
+                let count = outputs.len();
+                let mut causes: Vec<usize> = outputs.iter().map(|caused| caused.by).collect();
+                let result = match self.by_name.get(&*name) {
                     Some(Target::Away(destination)) => {
                         let records = outputs.into_iter().map(|caused| caused.output.record).collect();
                         destination.send(records, &fence).await.map_err(|error| match error {
@@ -89,17 +111,21 @@ impl Destinations {
                         })
                     }
                     Some(Target::Stage(stage)) => match stage.upgrade() {
-                        Some(stage) => stage.take(outputs, batch, scene).await,
+                        Some(stage) => {
+                            causes.clear();
+                            stage.take(outputs, batch, scene).await
+                        }
                         None => Err(Leave::stop(format!("the processor behind output `{name}` has ended"))),
                     },
                     None => Err(Leave::stop(format!("the configuration names no output `{name}`"))),
+                };
+                match result {
+                    Ok(()) => Sent { count, ..Sent::default() },
+                    Err(leave) => Sent { count: 0, leave: Some(leave), unsent: causes },
                 }
             }
         });
         // All of them to their end: a failure of one must not cut another off in the middle of a request.
-        for result in futures::future::join_all(sends).await {
-            result?;
-        }
-        Ok(count)
+        futures::future::join_all(sends).await.into_iter().fold(Sent::default(), Sent::and)
     }
 }

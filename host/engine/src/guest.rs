@@ -1,5 +1,7 @@
 //! What the engine needs of a guest.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use shardmill_plugin::{Failure, GivenUpRecord, HookOutcome, Outcome, ShardContext};
 use shardmill_record::Batch;
@@ -31,8 +33,9 @@ pub trait Guest: Send + Sync {
     /// Whether [`hook`](Self::hook) does anything.
     fn has_hooks(&self) -> bool;
 
-    /// Tells of an event. Dropping the future ends the call.
-    async fn hook(&self, id: u64, shard: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure>;
+    /// Tells of an event. The call may take this time; waiting until it can be made does not count, except where the time is
+    /// what is left of the lease ([`Hook::Revoked`]). Dropping the future ends the call.
+    async fn hook(&self, id: u64, shard: &ShardContext, hook: Hook, time: Duration) -> Result<HookOutcome, Failure>;
 
     /// Says that no call comes any more.
     async fn close(&self) {}

@@ -42,6 +42,8 @@ pub(crate) struct Live {
     undone: Mutex<Undone>,
     condition: OnceLock<Condition>,
     lease: OnceLock<Weak<HeldLease>>,
+    /// Whether the configuration says of this shard where it starts.
+    has_own_start: OnceLock<bool>,
     /// What an operator wants.
     pub(crate) control: Control,
 }
@@ -104,9 +106,23 @@ impl Default for Pulse {
 // === impl Live ===
 
 impl Live {
-    pub(crate) fn attach(&self, condition: Condition, lease: &Arc<HeldLease>) {
+    pub(crate) fn attach(&self, condition: Condition, lease: &Arc<HeldLease>, has_own_start: bool) {
         // A shard has one of each for as long as its lease is held.
-        let _first = (self.condition.set(condition), self.lease.set(Arc::downgrade(lease)));
+        let _first = (
+            self.condition.set(condition),
+            self.lease.set(Arc::downgrade(lease)),
+            self.has_own_start.set(has_own_start),
+        );
+    }
+
+    /// Why the shard is not to be rewound.
+    pub(crate) fn refuses_rewind(&self) -> Option<&'static str> {
+        if self.lease.get().and_then(Weak::upgrade).is_some_and(|lease| lease.is_draining()) {
+            return Some("this worker is letting the shard go: ask the one that has it next");
+        }
+        self.has_own_start.get().is_some_and(|has| *has).then_some(
+            "the configuration has a start for this shard of its own, which would count again at the next start: take it out of `start-shards` first",
+        )
     }
 
     pub(crate) fn doing(&self, activity: Activity) {

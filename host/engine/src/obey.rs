@@ -89,28 +89,15 @@ impl ShardTask {
         }
     }
 
-    /// Why the shard is not to be rewound.
-    fn refuse_rewind(&self) -> Option<String> {
-        let shard = &self.scene.shard;
-        if self.scene.lease.is_draining() {
-            return Some("this worker is letting the shard go: ask the one that has it next".to_owned());
-        }
-        self.work.options.start.shards.contains_key(shard).then(|| {
-            format!(
-                "the configuration has a start for shard {shard} of its own, which would count again at the next start: take it out of `start-shards` first"
-            )
-        })
-    }
-
     /// Writes where the shard begins, and begins there. The batch in hand is given up.
     pub(crate) async fn rewind(mut self) -> Ended {
         let Some(order) = self.scene.status.take_rewind() else { return Ended::Restart };
         // Whatever it was at: it is about something now.
         self.scene.status.doing(Activity::Checkpointing);
-        if let Some(reason) = self.refuse_rewind() {
+        if let Some(reason) = self.scene.status.live().refuses_rewind() {
             // What is done is not to be repeated for that.
             let leave = self.write_what_is_done().await;
-            order.answer(Err(reason));
+            order.answer(Err(reason.to_owned()));
             return match leave {
                 Some(leave) => Box::pin(self.leave(leave)).await,
                 None => Ended::Restart,
@@ -171,7 +158,7 @@ impl ShardTask {
     }
 
     /// What was read ahead goes, or shards that stand would keep the bytes that the others need.
-    fn let_pages_go(&mut self) {
+    pub(crate) fn let_pages_go(&mut self) {
         let read_ahead = self.feed.stop();
         self.scene.status.live().undone().give_up(read_ahead);
         self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.work.options.out_of_range);

@@ -90,7 +90,7 @@ pub(crate) async fn run_shard(shared: Arc<Shared>, lease: HeldLease) -> (ShardId
     // Dropped before the lease, which another task of this worker may hold the next moment.
     let entry = shared.parts.status.add_shard(&options.processor, &options.stream, &shard, &key);
     let condition = shared.parts.stream_metrics.condition(&options.stream, &shard);
-    entry.live().attach(condition.clone(), &lease);
+    entry.live().attach(condition.clone(), &lease, options.start.shards.contains_key(&shard));
     loop {
         let entry = (entry.clone(), condition.clone());
         let ended = match task(&shared, of.clone(), shard.clone(), Arc::clone(&lease), labels.clone(), entry).await {

@@ -4,9 +4,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use shardmill_lease::Fence;
 use shardmill_plugin::ShardContext;
 use shardmill_record::{Batch, BatchBuilder, Position, Record};
+use tokio::task::JoinSet;
 
 use crate::batch_work::{BatchWork, Leave, Origin, Scene, Told, WallClock};
 use crate::flow::{Route, Router};
@@ -14,6 +16,10 @@ use crate::live::Activity;
 use crate::metrics::ConsumerLabels;
 use crate::status::ShardState;
 use crate::{Caused, DeadLetters, Delivery, Destinations, Guest, Metrics, Options};
+
+/// How many calls within calls one task makes: each takes some of its thread's stack, and there may be as many as a record may
+/// have hops.
+const CALLS_OF_A_TASK: u32 = 8;
 
 /// What a stage is made of.
 pub struct StageParts {
@@ -86,12 +92,49 @@ impl Stage {
     }
 
     /// Brings records to their end that records of a batch have caused.
-    pub(crate) async fn take(&self, outputs: Vec<Caused>, batch: &Batch, before: &Arc<dyn Scene>) -> Result<(), Leave> {
-        let options = &self.parts.options;
+    pub(crate) fn take<'a>(
+        self: &'a Arc<Self>,
+        outputs: Vec<Caused>,
+        batch: &'a Batch,
+        before: &'a Arc<dyn Scene>,
+    ) -> BoxFuture<'a, Result<(), Leave>> {
         let mut origin = before.origin();
         origin.hops += 1;
+        if !origin.hops.is_multiple_of(CALLS_OF_A_TASK) {
+            return Box::pin(self.work_off(outputs, batch, before, origin));
+        }
+        let (stage, batch, before) = (Arc::clone(self), batch.clone(), Arc::clone(before));
+        let mut task = JoinSet::new();
+        // It ends if this is dropped.
+        task.spawn(async move { stage.work_off(outputs, &batch, &before, origin).await });
+        Box::pin(async move {
+            match task.join_next().await {
+                Some(Ok(ended)) => ended,
+                Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+                // The runtime ends.
+                _cancelled => Err(Leave::Abort),
+            }
+        })
+    }
+
+    async fn work_off(
+        &self,
+        outputs: Vec<Caused>,
+        batch: &Batch,
+        before: &Arc<dyn Scene>,
+        origin: Origin,
+    ) -> Result<(), Leave> {
+        let options = &self.parts.options;
         let too_far = (origin.hops > self.parts.max_hops)
             .then(|| format!("it has come through {} processors, as many as may be (`max-hops`)", self.parts.max_hops));
+        // A record that has come too far is given up; were it to go on for ever by what the guest returns when it is told of
+        // that, nothing else would end it.
+        if origin.hops > self.parts.max_hops.saturating_mul(2) {
+            return Err(Leave::stop(format!(
+                "processor `{}`: what hooks return when they are told of given-up records (`given-up`) goes from processor to processor without end; let it leave the cycle",
+                options.processor
+            )));
+        }
         let labels = ConsumerLabels { processor: options.processor.to_string(), stream: origin.stream.to_string() };
         let router = Router::new(Arc::clone(&options.flow), Arc::clone(&origin.stream), origin.shard.as_str());
         let (tracks, filtered, invalid) = self.spread(&outputs, batch, &router, too_far.as_deref());
@@ -154,6 +197,7 @@ impl Stage {
         let mut tracks: Vec<Vec<Part>> =
             std::iter::repeat_with(Vec::new).take(batches.len() * flow.lanes as usize).collect();
         let (mut filtered, mut invalid) = (0, 0);
+        let now = (self.wall_clock)();
         for Caused { by, output } in outputs {
             let hash_key = output.record.explicit_hash_key.map(|key| key.to_string());
             let cause = (*by < batch.len()).then(|| batch.record(*by));
@@ -161,7 +205,7 @@ impl Stage {
                 // A hook, or a call without records, stands nowhere.
                 sequence_number: cause.map_or("0", |cause| cause.sequence_number),
                 sub_sequence_number: cause.map_or(0, |cause| cause.sub_sequence_number),
-                approximate_arrival: cause.map_or(0, |cause| cause.approximate_arrival),
+                approximate_arrival: cause.map_or(now, |cause| cause.approximate_arrival),
                 partition_key: &output.record.partition_key,
                 explicit_hash_key: hash_key.as_deref(),
                 data: &output.record.data,
@@ -216,12 +260,12 @@ impl Scene for StageScene {
         self.before.cut_off().await
     }
 
-    async fn aborted(&self) {
-        self.before.aborted().await;
+    fn delivery(&self) -> Delivery {
+        self.before.delivery()
     }
 
-    async fn called_away(&self, delivery: Delivery) -> Leave {
-        self.before.called_away(delivery).await
+    async fn called_away(&self) -> Leave {
+        self.before.called_away().await
     }
 
     async fn draining(&self) {

@@ -12,19 +12,17 @@ use super::processing::{Attempt, Trials};
 use super::{BatchWork, Leave};
 use crate::live::Activity;
 use crate::status::ShardState;
-use crate::{
-    Applied, Backoff, BatchProgress, DeadLetter, DeadLetterError, Decision, Delivery, GivenUp, Hook, Scope, SendError,
-    Then,
-};
+use crate::{Applied, Backoff, BatchProgress, DeadLetter, DeadLetterError, Decision, GivenUp, Hook, Scope, Then};
 
 /// How often the log says of a shard that records are skipped, and that batches are split.
 const TOLD_EVERY: Duration = Duration::from_secs(60);
 
 /// Of so many calls that the host could not make, the log tells of one.
-const UNMADE_TOLD_EVERY: u32 = 20;
+pub(super) const UNMADE_TOLD_EVERY: u32 = 20;
 
 /// Between calls that the host cannot make: no configuration of attempts is about them.
-const UNMADE_BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
+pub(super) const UNMADE_BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
 
 /// A guest that wishes to wait for longer is called again then: it may have meant something else.
 const LONGEST_WISH: Duration = Duration::from_secs(3600);
@@ -86,7 +84,7 @@ impl BatchWork {
         self.scene.doing(Activity::BackingOff);
         tokio::select! {
             biased;
-            leave = self.scene.called_away(self.options.delivery) => Some(leave),
+            leave = self.scene.called_away() => Some(leave),
             () = waited => None,
         }
     }
@@ -134,7 +132,7 @@ impl BatchWork {
             biased;
             leave = self.scene.cut_off() => return Err(leave),
             // Whoever goes on with the shard stores them. At most once that is nobody.
-            () = self.scene.draining(), if self.options.delivery == Delivery::AtLeastOnce => return Err(Leave::Drain),
+            () = self.scene.draining(), if !self.is_once() => return Err(Leave::Drain),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {
@@ -151,6 +149,7 @@ impl BatchWork {
             processor: self.options.processor.clone(),
             stream: origin.stream,
             stream_arn: origin.stream_arn,
+            hops: origin.hops,
             shard: origin.shard,
             position: batch.position(given_up.index),
             partition_key: record.partition_key.to_owned(),
@@ -175,7 +174,7 @@ impl BatchWork {
         let text = match then {
             Given::Passed(_) | Given::Tolerated { .. } => "records are given up",
             // What stops says so itself.
-            Given::Stopped(_) if self.options.delivery == Delivery::AtLeastOnce => return,
+            Given::Stopped(_) if !self.is_once() => return,
             Given::Stopped(_) | Given::Lost => {
                 "records are lost: they are handed over once (`delivery = \"at-most-once\"`)"
             }
@@ -188,14 +187,14 @@ impl BatchWork {
     }
 
     /// Tells the guest of records that are given up. What it returns is sent before the checkpoint passes them.
-    pub(super) async fn tell_given_up(&self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), SendError> {
+    pub(super) async fn tell_given_up(&self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), Leave> {
         let record = |given_up: GivenUp| GivenUpRecord {
             position: batch.position(given_up.index),
             reason: given_up.reason,
             attempts: given_up.attempts,
         };
         let records = given_up.into_iter().map(record).collect();
-        self.call_hook(Hook::GivenUp(records), self.options.hook_timeout).await.map(|_end| ())
+        self.tell_for_sure(Hook::GivenUp(records), self.options.hook_timeout).await.map(|_end| ())
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) use hooks::HookEnd;
 pub(crate) use scene::{Ledger, Origin, Scene};
 
 use crate::metrics::{ConsumerLabels, FailureLabels};
-use crate::{DeadLetters, Destinations, Guest, Metrics, Options, Scope};
+use crate::{DeadLetters, Delivery, Destinations, Guest, Metrics, Options, Scope};
 
 /// What brings batches to their end. Any number of batches at a time, for who keeps their order.
 pub(crate) struct BatchWork {
@@ -97,6 +97,11 @@ impl Leave {
 // === impl BatchWork ===
 
 impl BatchWork {
+    /// Whether nobody comes back to what is in hand when the batch is left.
+    fn is_once(&self) -> bool {
+        self.scene.delivery() == Delivery::AtMostOnce
+    }
+
     fn told(&self) -> MutexGuard<'_, Told> {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,7 +26,7 @@ pub(super) struct Attempt {
     /// The guest's own wish for the wait before the next attempt.
     pub(super) after: Option<Duration>,
     /// Why the guest wants the shard to stop.
-    stop: Option<String>,
+    stop: Option<Leave>,
     /// How far the guest lets the checkpoint go.
     checkpoint: Option<Position>,
 }
@@ -78,7 +78,13 @@ impl BatchWork {
             progress.refuse(*index, reason);
         }
         if self.options.delivery == Delivery::AtMostOnce {
-            self.scene.checkpoint_first(&batch).await?;
+            // What the checkpoint may have passed already, nobody is going to see.
+            if let Err(leave) = self.scene.checkpoint_first(&batch).await {
+                if matches!(leave, Leave::Abort) {
+                    self.lose(&batch, progress);
+                }
+                return Err(leave);
+            }
         }
         let leave = match self.work_through(&batch, &mut progress, ledger).await {
             Ok(leave) => leave,
@@ -111,7 +117,7 @@ impl BatchWork {
                 Cow::Owned(batch.select(handed.iter().copied()))
             };
             let result = self.call(&part, progress.handed_over().saturating_add(1)).await?;
-            let came = self.judge(&part, result, progress);
+            let mut came = self.judge(&part, result, progress);
             self.note(batch, &came.applied);
             if let Some(position) = came.checkpoint.clone() {
                 self.scene.allow(position);
@@ -119,8 +125,8 @@ impl BatchWork {
             if came.has_failed() {
                 self.count_failure(came.kind);
                 self.give_up_old(batch, progress);
-                if let Some(reason) = came.stop {
-                    return Ok(Some(Leave::stop(reason)));
+                if let Some(leave) = came.stop.take() {
+                    return Ok(Some(leave));
                 }
                 if let Some(leave) = self.policy_stops(batch, &part, progress, came.whole) {
                     return Ok(Some(leave));
@@ -163,15 +169,21 @@ impl BatchWork {
     pub(crate) async fn process_nothing(&self) -> Result<(), Leave> {
         let batch = BatchBuilder::default().build();
         let known = |name: &str| self.destinations.contains(name);
-        let settled = self
-            .call(&batch, 1)
-            .await?
-            .and_then(|outcome| outcome.settle(0, &known, &self.options.outcome).map_err(Failure::from));
+        let settled = self.call(&batch, 1).await?.and_then(|outcome| {
+            let settled = outcome.settle(0, &known, &self.options.outcome)?;
+            self.check_checkpoint(settled.checkpoint.as_ref())?;
+            Ok(settled)
+        });
         match settled {
             Ok(settled) => {
                 let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, output });
-                self.send(outputs.collect(), &batch).await
+                self.send(outputs.collect(), &batch).await.leave.map_or(Ok(()), Err)?;
+                if let Some(position) = settled.checkpoint {
+                    self.scene.allow(position);
+                }
+                Ok(())
             }
+            Err(Failure::Guest(ProcessError::StopShard { message })) => Err(asked_to_stop(&message)),
             Err(failure) => {
                 self.count_failure(failure.kind());
                 tracing::warn!(
@@ -230,7 +242,7 @@ impl BatchWork {
                 Attempt { unmade: true, whole: true, ..Attempt::of(part.len(), untouched, failure.kind()) }
             }
             Failure::Guest(ProcessError::StopShard { message }) => {
-                let stop = Some(format!("its processor asked for it: {message}"));
+                let stop = Some(asked_to_stop(message));
                 Attempt { stop, whole: true, ..Attempt::of(part.len(), untouched, failure.kind()) }
             }
             Failure::Guest(ProcessError::Retry { after, .. }) => {
@@ -260,6 +272,10 @@ impl BatchWork {
             }
         }
     }
+}
+
+fn asked_to_stop(message: &str) -> Leave {
+    Leave::stop(format!("its processor asked for it: {message}"))
 }
 
 /// Says which record is given up; or which batch, where one record of it has spoiled the call and any may have.

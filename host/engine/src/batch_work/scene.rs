@@ -36,11 +36,11 @@ pub(crate) trait Scene: Send + Sync {
     /// Returns when the batch is to be left at once.
     async fn cut_off(&self) -> Leave;
 
-    /// Returns when the time for a stop is over.
-    async fn aborted(&self);
+    /// What a crash does to the records of the shard that the batch comes from, over whatever processors.
+    fn delivery(&self) -> Delivery;
 
     /// Returns when the batch is to be left before another attempt.
-    async fn called_away(&self, delivery: Delivery) -> Leave;
+    async fn called_away(&self) -> Leave;
 
     /// Returns when whoever has the batch is to let it go.
     async fn draining(&self);

@@ -5,11 +5,14 @@ use shardmill_record::Batch;
 
 use super::failing::Given;
 use super::{BatchWork, Leave, Ledger};
+use crate::destination::Sent;
 use crate::live::Activity;
-use crate::{BatchProgress, Caused, Decision, Delivery, GivenUp, SendError};
+use crate::{BatchProgress, Caused, Decision, GivenUp};
 
 /// Why records are given up that are handed over at most once.
 const LEFT: &str = "the shard was left while the record was in hand";
+/// The same of records that were processed.
+const UNSENT: &str = "the record was processed, and what it has caused was not acknowledged";
 
 // === impl BatchWork ===
 
@@ -23,7 +26,7 @@ impl BatchWork {
         leave: Option<Leave>,
         ledger: &dyn Ledger,
     ) -> Result<(), Leave> {
-        if let (Some(_), Delivery::AtMostOnce) = (&leave, self.options.delivery) {
+        if leave.is_some() && self.is_once() {
             progress.give_up_rest(LEFT);
         }
         let concluded = self.settle(batch, &mut progress, leave, ledger, true).await;
@@ -43,7 +46,11 @@ impl BatchWork {
         if progress.waiting_bytes() <= bytes && progress.waiting_outputs() <= outputs {
             return Ok(None);
         }
-        self.settle(batch, progress, None, ledger, false).await
+        match self.settle(batch, progress, None, ledger, false).await? {
+            // What was taken out and not sent comes again with its records: nobody may account for these now.
+            Some(leave) if !self.is_once() => Err(leave),
+            leave => Ok(leave),
+        }
     }
 
     /// `is_end`: whether nothing more of the batch comes. Returns why the batch is left, if it is.
@@ -60,33 +67,33 @@ impl BatchWork {
             true => None,
             false => self.deal_with(batch, &given_up, progress.given_up_count(), &mut leave, is_end).await?,
         };
-        if given.is_some_and(|given| !matches!(given, Given::Stopped(_)))
-            || self.options.delivery == Delivery::AtMostOnce && is_end
-        {
+        if given.is_some_and(|given| !matches!(given, Given::Stopped(_))) || self.is_once() && is_end {
             // At most once, what is done behind what has stopped is done for good.
             progress.pass_given_up();
         }
         let front = progress.take_front(is_end);
         let [through, records] = [front.through, front.records];
         let [done, skipped] = [front.done, front.skipped];
-        match self.send(front.outputs, batch).await {
-            Ok(()) => {}
-            Err(stop @ Leave::Stop(..)) => {
-                let is_final = self.options.delivery == Delivery::AtMostOnce;
-                if let Some(given) = given.filter(|given| is_final || matches!(given, Given::Stopped(_))) {
-                    self.show_given_up(batch, &given_up, given);
-                }
-                return Ok(Some(with(leave, stop)));
+        let sent = self.send(front.outputs, batch).await;
+        if let Some(why) = sent.leave {
+            if self.is_once() {
+                progress.lose(&sent.unsent, UNSENT);
             }
-            Err(lost) => return Err(lost),
+            if !matches!(why, Leave::Stop(..)) {
+                return Err(why);
+            }
+            if let Some(given) = given.filter(|given| self.is_once() || matches!(given, Given::Stopped(_))) {
+                self.show_given_up(batch, &given_up, given);
+            }
+            return Ok(Some(with(leave, why)));
         }
         if let Some(given) = given {
             self.show_given_up(batch, &given_up, given);
             // Before the checkpoint passes them: what the guest returns may be all that is left of them.
             match self.tell_given_up(batch, given_up).await {
                 Ok(()) => {}
-                Err(SendError::Fenced) => return Err(Leave::Lost),
-                Err(refused) => return Ok(Some(with(leave, Leave::stop(refused.to_string())))),
+                Err(stop @ Leave::Stop(..)) => return Ok(Some(with(leave, stop))),
+                Err(left) => return Err(left),
             }
         }
         // Done is what has been processed and whose outputs are where they belong.
@@ -106,7 +113,7 @@ impl BatchWork {
         leave: &mut Option<Leave>,
         is_end: bool,
     ) -> Result<Option<Given>, Leave> {
-        let at_most_once = self.options.delivery == Delivery::AtMostOnce;
+        let at_most_once = self.is_once();
         Ok(match self.decide(count, batch.len()) {
             Decision::Pass { tolerated: true, .. } if !is_end => None,
             Decision::Pass { store, tolerated } if leave.is_none() || at_most_once => {
@@ -132,28 +139,24 @@ impl BatchWork {
     }
 
     /// Sends what records of a batch have caused.
-    pub(super) async fn send(&self, outputs: Vec<Caused>, batch: &Batch) -> Result<(), Leave> {
+    pub(super) async fn send(&self, outputs: Vec<Caused>, batch: &Batch) -> Sent {
         if outputs.is_empty() {
-            return Ok(());
+            return Sent::default();
         }
         self.scene.doing(Activity::Sending);
+        let causes: Vec<usize> = outputs.iter().map(|caused| caused.by).collect();
         let sent = tokio::select! {
             biased;
-            leave = self.scene.cut_off() => return Err(leave),
+            leave = self.scene.cut_off() => Sent { leave: Some(leave), unsent: causes, ..Sent::default() },
             sent = self.destinations.send(outputs, batch, &self.scene) => sent,
         };
-        match sent {
-            Ok(count) => {
-                self.metrics.outputs.get_or_create(&self.labels).inc_by(count as u64);
-                Ok(())
-            }
-            Err(leave) => Err(leave),
-        }
+        self.metrics.outputs.get_or_create(&self.labels).inc_by(sent.count as u64);
+        sent
     }
 
     /// Counts and tells what a batch that has come to no orderly end takes with it where nobody tries it again.
     pub(super) fn lose(&self, batch: &Batch, mut progress: BatchProgress) {
-        if self.options.delivery == Delivery::AtMostOnce {
+        if self.is_once() {
             progress.give_up_rest(LEFT);
             let lost: Vec<GivenUp> = progress.given_up().collect();
             self.show_given_up(batch, &lost, Given::Lost);

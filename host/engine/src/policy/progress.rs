@@ -298,6 +298,16 @@ impl BatchProgress {
         self.parts.retain(|_| false);
     }
 
+    /// Takes back that these records are done, because nobody knows what has become of what they have caused.
+    pub fn lose(&mut self, records: &[usize], reason: &str) {
+        let reason: Arc<str> = reason.into();
+        for index in records {
+            if let Some(record) = self.records.get_mut(*index) {
+                (record.standing, record.reason) = (Standing::GivenUp(Why::Left), Some(Arc::clone(&reason)));
+            }
+        }
+    }
+
     /// Bytes of the outputs that wait.
     pub fn waiting_bytes(&self) -> usize {
         self.outputs.bytes()

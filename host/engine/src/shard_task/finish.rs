@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_cause::with_causes;
-use shardmill_record::{HashKeyRange, Unpacker};
 
 use super::{Ended, ShardTask};
 use crate::batch_work::{HookEnd, Leave};
@@ -12,7 +11,7 @@ use crate::live::Activity;
 use crate::shard_run::Counted;
 use crate::status::ShardState;
 use crate::stop::StopReason;
-use crate::{Delivery, Hook, Scope, SendError};
+use crate::{Delivery, Hook, Scope};
 
 /// How long the last checkpoint may take when the time for a stop is over.
 const LAST_CHECKPOINT: Duration = Duration::from_secs(2);
@@ -53,22 +52,11 @@ impl ShardTask {
     /// Every record is done and every output acknowledged: children first, then the shard's end, so that nobody
     /// sees a finished parent without its children.
     async fn complete(mut self) -> Ended {
-        let failed = loop {
-            self.scene.status.doing(Activity::Ending);
-            match self.work.call_hook(Hook::ShardEnded, self.work.options.hook_timeout).await {
-                Ok(HookEnd::Done) => break String::new(),
-                Ok(HookEnd::Aborted) => return self.aborted().await,
-                // It has not been told.
-                Ok(HookEnd::Failed { unmade: true, .. }) => match self.before_retry().await {
-                    None => {}
-                    Some(leave) => return Box::pin(self.leave(leave)).await,
-                },
-                Ok(HookEnd::Failed { reason, .. }) => {
-                    break format!("; its hook of the shard's end has failed: {reason}");
-                }
-                Err(SendError::Fenced) => return Ended::Lost,
-                Err(refused) => return self.stand(Scope::Shard, refused.to_string()).await,
-            }
+        self.scene.status.doing(Activity::Ending);
+        let failed = match self.work.tell_for_sure(Hook::ShardEnded, self.work.options.hook_timeout).await {
+            Ok(HookEnd::Done) => String::new(),
+            Ok(HookEnd::Failed(reason)) => format!("; its hook of the shard's end has failed: {reason}"),
+            Err(leave) => return Box::pin(self.leave(leave)).await,
         };
         if let Some((allowed, last)) = self.scene.held_back() {
             let allowed = allowed.map_or_else(|| "nowhere yet".to_owned(), |allowed| format!("to {allowed} only"));
@@ -143,7 +131,8 @@ impl ShardTask {
             self.scene.checkpointer.flush().await;
             let time_left = self.scene.lease.time_left(self.deadline.left(self.work.options.hook_timeout));
             let time_left_ms = u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX);
-            self.work.tell(Hook::Revoked { time_left_ms }, time_left).await;
+            // The shard is left already.
+            let _left = self.work.tell(Hook::Revoked { time_left_ms }, time_left).await;
             self.scene.checkpointer.flush().await;
         };
         let finished = tokio::select! {
@@ -189,11 +178,7 @@ impl ShardTask {
         );
         let stopped = Counted::new(self.work.metrics.shards_stopped.get_or_create(&self.work.labels).clone());
         self.scene.status.set_state(ShardState::Stopped { reason: reason.clone() });
-        // What was read ahead goes, or shards that stand would keep the bytes that the others need.
-        self.feed.stop();
-        self.unpacker = Unpacker::new(None, HashKeyRange::ALL, self.work.options.out_of_range);
-        self.reservations.clear();
-        self.scene.share.keep(0);
+        self.let_pages_go();
         if scope != Scope::Shard {
             let (stream, shard) = (Arc::clone(&self.work.options.stream), self.scene.shard.clone());
             self.stop_request.ask(StopReason { stream, shard, reason, process: scope == Scope::Process });

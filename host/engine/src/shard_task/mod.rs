@@ -58,7 +58,9 @@ pub enum Ended {
 impl ShardTask {
     /// Runs until the shard ends, or its lease is to be let go or is lost.
     pub async fn run(mut self) -> Ended {
-        self.work.tell(crate::Hook::Assigned, self.work.options.hook_timeout).await;
+        if let Err(leave) = self.work.tell(crate::Hook::Assigned, self.work.options.hook_timeout).await {
+            return self.leave(leave).await;
+        }
         self.scene.status.set_state(ShardState::Running);
         let options = &self.work.options;
         let leave = if options.flow.is_spread() || options.batch.is_timed() {
@@ -78,7 +80,7 @@ impl ShardTask {
                 Some(batch) => self.process(batch).await?,
                 None => {
                     self.scene.status.had_nothing(self.scene.millis_behind());
-                    self.work.tell(crate::Hook::Idle, self.work.options.hook_timeout).await;
+                    self.work.tell(crate::Hook::Idle, self.work.options.hook_timeout).await?;
                 }
             }
         }

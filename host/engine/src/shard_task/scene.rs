@@ -55,6 +55,14 @@ impl Progress {
 // === impl ShardScene ===
 
 impl ShardScene {
+    /// Returns when the shard is to begin somewhere else. Whoever lets it go does not do that any more.
+    async fn rewinding(&self) {
+        self.status.rewinding().await;
+        if self.lease.is_draining() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     fn progress(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,22 +146,22 @@ impl Scene for ShardScene {
             biased;
             _ = fence.lost() => Leave::Lost,
             () = self.abort.cancelled() => Leave::Abort,
-            () = self.status.rewinding() => Leave::Rewind,
+            () = self.rewinding() => Leave::Rewind,
         }
     }
 
-    async fn aborted(&self) {
-        self.abort.cancelled().await;
+    fn delivery(&self) -> Delivery {
+        self.options.delivery
     }
 
     /// What is handed over at most once is not left for a pause: nobody would come back to it.
-    async fn called_away(&self, delivery: Delivery) -> Leave {
+    async fn called_away(&self) -> Leave {
         let fence = self.lease.fence();
         let ordered = async {
-            match delivery {
+            match self.options.delivery {
                 Delivery::AtLeastOnce => self.status.ordered().await,
                 Delivery::AtMostOnce => {
-                    self.status.rewinding().await;
+                    self.rewinding().await;
                     Leave::Rewind
                 }
             }

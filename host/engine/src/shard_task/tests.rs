@@ -133,7 +133,11 @@ impl Run {
         let cadence = Cadence { interval: options.checkpoint_interval, count: options.checkpoint_count };
         let place = options.failure.then == Then::DeadLetter;
         let entry = status.add_shard("p", "s", &shard(SHARD), &LeaseKey::of_shard(&shard(SHARD)));
-        entry.live().attach(shardmill_stream::Metrics::default().condition("s", &shard(SHARD)), &lease);
+        entry.live().attach(
+            shardmill_stream::Metrics::default().condition("s", &shard(SHARD)),
+            &lease,
+            options.start.shards.contains_key(&shard(SHARD)),
+        );
         let scene = Arc::new(ShardScene {
             worker: "w1".into(),
             status: entry,

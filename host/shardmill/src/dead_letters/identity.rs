@@ -8,7 +8,8 @@ use shardmill_engine::DeadLetter;
 const ID_BYTES: usize = 10;
 const DIGEST_BYTES: usize = 16;
 
-/// Names a record in its shard: the same in every letter about it, whoever gave it up. 20 hexadecimal digits.
+/// Names a record in its shard: the same in every letter about it, whoever gave it up. Of what processors have made of a
+/// record, each processor's is named for itself. 20 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LetterId([u8; ID_BYTES]);
 
@@ -32,6 +33,14 @@ impl LetterId {
             digest.update(text);
         }
         digest.update(position.sub_sequence_number.to_le_bytes());
+        if letter.hops > 0 {
+            // A record may cause several, in several processors.
+            for text in [&*letter.processor, &letter.partition_key] {
+                digest.update((text.len() as u64).to_le_bytes());
+                digest.update(text);
+            }
+            digest.update(letter.hops.to_le_bytes());
+        }
         Self(head(&digest.finalize()))
     }
 
@@ -110,7 +119,11 @@ mod tests {
         sub.position.sub_sequence_number = 1;
         let mut stream = first.clone();
         stream.stream_arn = stream.stream_arn.replace("eu-west-1", "us-east-1").into();
-        for other in [letter(2), sub, stream] {
+        let [mut behind, mut key] = [first.clone(), first.clone()];
+        behind.hops = 1;
+        (key.hops, key.partition_key) = (1, "another".to_owned());
+        assert_ne!(LetterId::of(&behind), LetterId::of(&key));
+        for other in [letter(2), sub, stream, behind, key] {
             assert_ne!(LetterId::of(&other), LetterId::of(&first));
         }
     }

@@ -31,6 +31,8 @@ struct Written<'a> {
     stream: Cow<'a, str>,
     #[serde(borrow)]
     stream_arn: Cow<'a, str>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    hops: u32,
     #[serde(borrow)]
     shard: Cow<'a, str>,
     #[serde(borrow)]
@@ -83,6 +85,7 @@ pub(crate) fn to_json(letter: &DeadLetter) -> String {
         processor: (&*letter.processor).into(),
         stream: (&*letter.stream).into(),
         stream_arn: (&*letter.stream_arn).into(),
+        hops: letter.hops,
         shard: letter.shard.as_str().into(),
         sequence_number: letter.position.sequence_number.as_str().into(),
         sub_sequence_number: letter.position.sub_sequence_number,
@@ -119,6 +122,7 @@ pub(crate) fn from_json(text: &[u8]) -> Result<DeadLetter, NotALetter> {
         processor: written.processor.into(),
         stream: written.stream.into(),
         stream_arn: written.stream_arn.into(),
+        hops: written.hops,
         shard: ShardId::parse(&written.shard).map_err(|error| damaged(&error))?,
         position: Position::new(sequence_number, written.sub_sequence_number),
         partition_key: written.partition_key.into_owned(),
@@ -132,6 +136,10 @@ pub(crate) fn from_json(text: &[u8]) -> Result<DeadLetter, NotALetter> {
         worker: written.worker.into(),
         lease_epoch: written.lease_epoch,
     })
+}
+
+fn is_zero(hops: &u32) -> bool {
+    *hops == 0
 }
 
 fn shortened(reason: &str) -> Cow<'_, str> {
@@ -163,6 +171,7 @@ pub(super) mod tests {
             processor: names.1.into(),
             stream: names.2.into(),
             stream_arn: names.6.into(),
+            hops: numbers.2 % 3,
             shard: ShardId::parse(&names.3).unwrap(),
             position: Position::new(SequenceNumber::parse(&record.0).unwrap(), record.1),
             partition_key: record.2,
@@ -185,6 +194,7 @@ pub(super) mod tests {
             processor: "enrich".into(),
             stream: "orders".into(),
             stream_arn: ARN.into(),
+            hops: 0,
             shard: ShardId::parse("shardId-000000000003").unwrap(),
             position: Position::new(SequenceNumber::parse(&format!("4957{number:08}")).unwrap(), 0),
             partition_key: format!("customer-{}", number % 7),

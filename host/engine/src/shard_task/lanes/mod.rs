@@ -104,7 +104,7 @@ impl ShardTask {
             if was_empty && lanes.is_empty() && self.closed.is_none() {
                 self.hand_out(lanes);
                 self.scene.status.had_nothing(self.scene.millis_behind());
-                self.work.tell(crate::Hook::Idle, self.work.options.hook_timeout).await;
+                self.work.tell(crate::Hook::Idle, self.work.options.hook_timeout).await?;
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource, Survey};
-use shardmill_plugin::{Failure, HookOutcome, Outcome, ShardContext};
+use shardmill_plugin::{Failure, HookOutcome, Outcome, ShardContext, Timeout};
 use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, ShardId, UserRecord};
 use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
 use tokio::time::sleep;
@@ -80,12 +80,12 @@ impl Guest for FakeGuest {
         true
     }
 
-    async fn hook(&self, _id: u64, told: &ShardContext, hook: Hook) -> Result<HookOutcome, Failure> {
+    async fn hook(&self, _id: u64, told: &ShardContext, hook: Hook, time: Duration) -> Result<HookOutcome, Failure> {
         assert_eq!(told.shard, shard(SHARD));
         let (takes, outcome) = (self.hook)(&hook);
         self.hooks.lock().unwrap_or_else(PoisonError::into_inner).push(hook);
-        sleep(takes).await;
-        outcome
+        sleep(takes.min(time)).await;
+        if takes >= time { Err(Failure::Timeout(Timeout::Wall(time))) } else { outcome }
     }
 }
 

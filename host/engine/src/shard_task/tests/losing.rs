@@ -105,3 +105,48 @@ async fn records_that_are_handed_over_again_are_never_counted_as_lost() {
     assert_eq!((counted(&run, "attempts", "dead-letter"), counted(&run, "attempts", "lost"), told(&run)), (0, 0, 0));
     assert_eq!(run.kept.sent(), texts(1..=3));
 }
+
+#[tokio::test(start_paused = true)]
+async fn records_whose_outputs_are_not_acknowledged_are_counted_as_lost() {
+    let run = start(once(Then::Skip), FakeGuest::new(|_, batch| Ok(copy(batch)))).await;
+    run.kept.refuses.store(true, Ordering::SeqCst);
+    run.stopped().await;
+    assert_eq!(counted(&run, "left", "lost"), 10);
+
+    // Nor in time.
+    let run = start(once(Then::Skip), FakeGuest::new(|_, batch| Ok(copy(batch)))).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    sleep(Duration::from_secs(1)).await;
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(counted(&run, "left", "lost"), 10);
+}
+
+/// A stage that tries its batches again and again, behind a processor that hands over at most once.
+async fn behind(then: Then, letters: &Arc<Letters>) -> (Run, Arc<crate::Stage>) {
+    let slow = Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+    let failure = FailurePolicy { then, ..options().failure };
+    let failing = FakeGuest::new(|_, batch| Ok(failing(batch, |_| true, true)));
+    let stage = super::stages::stage(Options { backoff: slow, failure, ..options() }, failing, letters, 16);
+    let reader = FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    let to = Some(super::stages::to_stage(&stage));
+    let run = Run::start_leading_to(Memory::new(), None, once(Then::Skip), guest, reader, to).await;
+    run.until("the batch has failed", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
+    (run, stage)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_with_a_later_processor_is_not_left_for_a_pause_and_given_up_when_the_shard_is_let_go() {
+    let letters = Arc::new(Letters::default());
+    let (run, _stage) = behind(Then::DeadLetter, &letters).await;
+    run.status.pause("p", SHARD);
+    sleep(Duration::from_secs(30)).await;
+    assert!(matches!(run.state(), ShardState::Retrying { .. }), "nobody would come back to it");
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    let stored = letters.stored.lock().unwrap();
+    assert_eq!(stored.len(), 10, "each has its letter");
+    assert!(stored.iter().all(|letter| letter.hops == 1 && letter.reason.contains("the shard was left")));
+}

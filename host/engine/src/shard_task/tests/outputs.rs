@@ -130,3 +130,102 @@ async fn outputs_that_are_refused_do_not_hide_that_the_process_is_to_stop() {
     assert_eq!(run.metrics.records_given_up.get_or_create(&labels).get(), 1);
     assert_eq!(run.checkpoint(), "TRIM_HORIZON");
 }
+
+#[tokio::test(start_paused = true)]
+async fn outputs_that_are_refused_in_the_midst_of_a_batch_come_when_the_shard_is_started_again() {
+    let outcome = OutcomeLimits { outputs: 2, ..OutcomeLimits::default() };
+    let some = Options { outcome, ..bisecting(Then::Skip) };
+    // The batch is split, and what its first half returns is too much to wait for the end.
+    let run = Run::start_with(some, [(1..=8).collect()], false, |_, batch| {
+        if batch.len() == 8 { Err(crash()) } else { Ok(copy(batch)) }
+    })
+    .await;
+    run.kept.refuses.store(true, Ordering::SeqCst);
+    let reason = run.stopped().await;
+    assert!(reason.contains("no such stream"), "{reason}");
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON", "nothing of it was sent");
+}
+
+/// Emits a record in this hook, and skips record 2.
+pub(super) fn hooked(name: &'static str) -> FakeGuest {
+    let calls = AtomicU32::new(0);
+    FakeGuest {
+        hook: Box::new(move |hook| {
+            let call = calls.fetch_add(1, Ordering::SeqCst) + 1;
+            let record = UserRecord { partition_key: "k".into(), explicit_hash_key: None, data: Bytes::from("7") };
+            let output = Output { name: "out".into(), record, cause: Cause::Hook(call.into()) };
+            let outputs = (hook.name() == name).then_some(output);
+            (Duration::ZERO, Ok(HookOutcome { checkpoint: None, outputs: outputs.into_iter().collect() }))
+        }),
+        ..FakeGuest::new(|_, batch| Ok(Outcome { outputs: Vec::new(), ..failing(batch, |number| number == 2, false) }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_hook_returned_and_was_not_sent_keeps_the_checkpoint_back_when_the_time_for_a_stop_is_over() {
+    let failure = FailurePolicy { then: Then::Skip, ..options().failure };
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_of(Memory::new(), None, Options { failure, ..options() }, hooked("given-up"), reader).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    sleep(Duration::from_secs(1)).await;
+    run.abort.cancel();
+    let store = run.store.clone();
+    assert_eq!(run.task.await.unwrap(), Ended::Aborted);
+    assert_eq!(store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap().checkpoint.to_string(), "TRIM_HORIZON");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_the_host_cannot_call_is_called_until_it_can() {
+    let failure = FailurePolicy { then: Then::Skip, ..options().failure };
+    let calls = AtomicU32::new(0);
+    let guest = FakeGuest {
+        hook: Box::new(move |hook| {
+            let busy = hook.name() == "given-up" && calls.fetch_add(1, Ordering::SeqCst) < 5;
+            let outcome = if busy { Err(Failure::Host("no instance".into())) } else { Ok(HookOutcome::default()) };
+            (Duration::ZERO, outcome)
+        }),
+        ..FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 2, false)))
+    };
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_of(Memory::new(), None, Options { failure, ..options() }, guest, reader).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "5/0").await;
+    assert_eq!(run.guest.told().iter().filter(|hook| **hook == "given-up").count(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_destinations_that_fail_the_one_that_stops_more_is_heard_and_what_others_took_is_counted() {
+    struct Stopping;
+    #[async_trait::async_trait]
+    impl Destination for Stopping {
+        async fn send(&self, _: Vec<UserRecord>, _: &shardmill_lease::Fence) -> Result<(), crate::SendError> {
+            Err(crate::SendError::Refused { output: "bad".into(), reason: "it is full".into() })
+        }
+    }
+    let stage = super::stages::stage(
+        Options { failure: FailurePolicy { then: Then::StopProcess, ..options().failure }, ..options() },
+        FakeGuest::new(|_, batch| Ok(failing(batch, |_| true, false))),
+        &Arc::default(),
+        16,
+    );
+    let kept = Arc::new(Kept::default());
+    let by_name: [(&str, crate::Target); 3] = [
+        ("bad", crate::Target::Away(Arc::new(Stopping))),
+        ("good", crate::Target::Away(Arc::clone(&kept) as Arc<dyn Destination>)),
+        ("stage", crate::Target::Stage(Arc::downgrade(&stage))),
+    ];
+    let destinations = Destinations::new(by_name.into_iter().map(|(name, to)| (name.to_owned(), to)).collect());
+    let guest = FakeGuest::new(|_, batch| {
+        let outputs = copy(batch)
+            .outputs
+            .into_iter()
+            .flat_map(|output| ["bad", "good", "stage"].map(|name| Output { name: name.into(), ..output.clone() }));
+        Ok(Outcome { outputs: outputs.collect(), ..Outcome::default() })
+    });
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_leading_to(Memory::new(), None, options(), guest, reader, Some(destinations)).await;
+    let StopReason { reason, process, .. } = run.stop_request.asked().await;
+    assert!(process && reason.contains("it is full") && reason.contains("processor `stage`"), "{reason}");
+    let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+    assert_eq!((kept.sent().len(), run.metrics.outputs.get_or_create(&labels).get()), (5, 5));
+}

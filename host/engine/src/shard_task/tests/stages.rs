@@ -8,7 +8,7 @@ use super::*;
 use crate::{Stage, StageParts, Target};
 
 /// A stage with this name and guest. What leads to it has to keep it.
-fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
+pub(super) fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
     let then = options.failure.then;
     Arc::new(Stage::new(StageParts {
         options: Arc::new(Options { processor: "stage".into(), ..options }),
@@ -21,7 +21,7 @@ fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u
     }))
 }
 
-fn to_stage(stage: &Arc<Stage>) -> Destinations {
+pub(super) fn to_stage(stage: &Arc<Stage>) -> Destinations {
     Destinations::new(BTreeMap::from([("out".to_owned(), Target::Stage(Arc::downgrade(stage)))]))
 }
 
@@ -168,4 +168,43 @@ proptest! {
             assert_eq!(sent, (1..=records).collect::<Vec<_>>());
         });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hooks_return_does_not_go_round_for_ever() {
+    // Whatever is given up comes again, by the hook that tells of it.
+    let calls = AtomicU32::new(0);
+    let again = FakeGuest {
+        hook: Box::new(move |hook| {
+            let call = calls.fetch_add(1, Ordering::SeqCst) + 1;
+            let record = UserRecord { partition_key: "k".into(), explicit_hash_key: None, data: Bytes::from("7") };
+            let output = Output { name: "out".into(), record, cause: Cause::Hook(call.into()) };
+            let outputs = (hook.name() == "given-up").then_some(output).into_iter().collect();
+            (Duration::ZERO, Ok(shardmill_plugin::HookOutcome { checkpoint: None, outputs }))
+        }),
+        ..FakeGuest::new(|_, batch| Ok(failing(batch, |_| true, false)))
+    };
+    let failure = FailurePolicy { then: Then::Skip, ..options().failure };
+    let round = stage(Options { failure, ..options() }, again, &Arc::default(), 1000);
+    round.lead_to(to_stage(&round));
+    let run = run_before(&round, options(), 1).await;
+    let reason = run.stopped().await;
+    assert!(reason.contains("`given-up`") && reason.contains("without end"), "{reason}");
+    assert_eq!(run.checkpoint(), "TRIM_HORIZON");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_while_what_a_hook_returned_is_tried_again_keeps_the_lease() {
+    let slow = Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+    let picky = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 7, true)));
+    let stage = stage(Options { backoff: slow, ..options() }, picky, &Arc::default(), 16);
+    stage.lead_to(Destinations::default());
+    let hooked = super::outputs::hooked("assigned");
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_leading_to(Memory::new(), None, options(), hooked, reader, Some(to_stage(&stage))).await;
+    run.until("the batch has failed", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
+    run.status.pause("p", SHARD);
+    run.until("the shard rests", |run| run.state() == ShardState::Paused).await;
+    run.status.resume("p", SHARD);
+    assert_eq!(run.task.await.unwrap(), Ended::Restart);
 }

@@ -118,6 +118,7 @@ fn line(found: &Found, is_replayed: bool, place: &str) -> serde_json::Value {
         "processor": &*letter.processor,
         "stream": &*letter.stream,
         "stream_arn": &*letter.stream_arn,
+        "hops": letter.hops,
         "shard": letter.shard.as_str(),
         "sequence_number": letter.position.sequence_number.as_str(),
         "sub_sequence_number": letter.position.sub_sequence_number,

@@ -133,8 +133,12 @@ impl Places {
     }
 
     /// Whether a letter's record may go back without anybody saying where: whoever can write to a place can write a letter
-    /// that names any stream. Without a configuration the letter is all that there is.
+    /// that names any stream. Without a configuration the letter is all that there is. What a processor has made of a record
+    /// never came from a stream.
     pub(super) fn may_return(&self, letter: &DeadLetter) -> bool {
+        if letter.hops > 0 {
+            return false;
+        }
         let Some(config) = &self.config else { return true };
         *config.application == *letter.application
             && config.processors.get(&*letter.processor).is_some_and(|found| found.reads(&letter.stream_arn))

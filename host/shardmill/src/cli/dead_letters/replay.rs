@@ -30,7 +30,8 @@ stored twice or if several processors gave it up: whoever reads the stream gets 
 it included. --to sends it elsewhere.
 
 With --config, records go back to streams that the letter's processor reads, and to no others: whoever can write to a place can \
-write a letter that names any stream. Without it letters are taken at their word: look at --dry-run first, or say --to.
+write a letter that names any stream. Without it letters are taken at their word: look at --dry-run first, or say --to. What a processor got from another one, and gave \
+up, came from no stream: it goes where --to says.
 
 What has been sent is noted, and a later replay passes over it; one that was interrupted goes on where it was. Letters of a \
 folder are noted in the file .replayed beside them. A stream cannot be marked: without --marks FILE everything in it is sent \
@@ -85,7 +86,7 @@ struct Tally {
     passed_over: u64,
     /// Letters about records that had been met.
     repeats: u64,
-    /// Records whose letters name streams that their processors do not read.
+    /// Records whose letters name streams that their processors do not read, or that came from another processor.
     unread: u64,
 }
 
@@ -161,8 +162,8 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     }
     if tally.unread > 0 {
         let message = format!(
-            "{} records were left: by their letters they are of streams that no processor reads \
-                               which gave them up",
+            "{} records were left: by their letters they came from no stream that the processor reads which gave \
+                               them up",
             tally.unread
         );
         return Err(

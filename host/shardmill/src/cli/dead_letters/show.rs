@@ -98,6 +98,11 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
     say("stream", &letter.stream_arn);
     say("shard", letter.shard.as_str());
     say("position", &letter.position.to_string());
+    if letter.hops > 0 {
+        let steps =
+            format!("{} from processor to processor; this is what the last one made of the record", letter.hops);
+        say("steps", &steps);
+    }
     say("arrived at", &shown_time(letter.arrived_at));
     say("partition key", &letter.partition_key);
     if let Some(key) = letter.explicit_hash_key {
