@@ -43,7 +43,7 @@ demo: build plugins ## Flights through a processor, all on this machine (ARGS="-
 
 test: fmt-check emulators build plugins lint ## Format, lints, unit, property, integration and end-to-end tests
 	@$(PHASE) tests
-	@cargo test $(CARGO_FLAGS) --no-fail-fast
+	@scripts/run-tests.py $(CARGO_FLAGS)
 
 test-all: deny test kcl simulate soak ## Everything: `test`, the dependencies' licences, the KCL, simulations, long property tests, and the soak
 	@$(PHASE) "long property tests"
