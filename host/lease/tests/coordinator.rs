@@ -176,6 +176,23 @@ async fn a_worker_that_was_frozen_finds_its_fence_closed_and_writes_nothing() {
     assert_eq!((again.lease().epoch.get(), again.lease().checkpoint.clone()), (2, position(5)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_lost_and_asked_for_by_a_worker_that_is_gone_is_taken_again() {
+    let table = Memory::new();
+    let mut worker = Worker::start("w", &table, &Shards::numbered(1), 1);
+    let held = worker.held().await;
+    held.checkpoint(position(5)).await.unwrap();
+    worker.clock.jump(EXPIRY);
+    assert_eq!(held.fence().lost().await, Lost::Expired);
+    // Before it could take it again.
+    let gone = WorkerId::parse("gone").unwrap();
+    let asked = shardmill_lease::change::apply(&table.row(&key(0)).unwrap(), &Change::HandOff { to: gone }).unwrap();
+    table.put_row(asked);
+    drop(held);
+    let again = timeout(EXPIRY + SCAN * 3, worker.held()).await.expect("nobody else is there");
+    assert_eq!(again.lease().checkpoint, position(5));
+}
+
 async fn worker_takes_again(worker: &mut Worker) -> shardmill_lease::HeldLease {
     timeout(SCAN + MOMENT, worker.held()).await.expect("its own lease, at once: no expiry to wait for")
 }

@@ -105,10 +105,12 @@ fn step(row: &Lease, me: &WorkerId, order: &Order, handed_at: Option<LeaseEpoch>
     }
     match order.reason {
         Reason::Assigned { epoch, .. } if epoch != row.epoch => Step::Drop,
+        // Nobody renews it, whoever was asked for it. It may have been this worker, which lost it.
+        Reason::Assigned { why: Why::Expired, counter, .. } if counter == row.counter => Step::Take,
         // Another process of this id holds it: to ask that one for it would be to take back what it is asked for.
         _ if row.checkpoint_owner.as_ref() == Some(me) => Step::Drop,
-        // Its owner does not renew it, or was handed it and has gone without having taken it.
-        Reason::Assigned { why: Why::Expired | Why::Unowned, counter, .. } if counter == row.counter => Step::Take,
+        // Its owner was handed it and has gone without having taken it.
+        Reason::Assigned { why: Why::Unowned, counter, .. } if counter == row.counter => Step::Take,
         // From its owner as the leader saw it only: where two are planned for one lease, the first is not asked in turn.
         Reason::Assigned { why: Why::Leaving | Why::Balance, .. } if order.from.as_ref() == Some(owner) => {
             Step::HandOff
@@ -365,6 +367,7 @@ mod tests {
         assert_eq!(step(&asked, &me, &assigned(Why::Leaving, &asked), None), Step::HandOff, "and has gone since");
         let mine = apply(&held("me"), &Change::HandOff { to: worker("another") }).unwrap();
         assert_eq!(step(&mine, &me, &assigned(Why::Leaving, &mine), None), Step::Drop, "a process of this id runs it");
+        assert_eq!(step(&mine, &me, &assigned(Why::Expired, &mine), None), Step::Take, "nobody does any more");
         assert_eq!(step(&free(), &me, &balance, None), Step::Take);
         assert_eq!(step(&theirs, &me, &order(Reason::Child), None), Step::Drop);
     }

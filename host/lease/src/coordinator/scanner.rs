@@ -174,8 +174,9 @@ impl Scanner {
         });
         for Assigned { key, to, why } in assigned.into_iter().chain(on_the_way) {
             let (Some(row), Some(plan)) = (rows.get(&key), plans.get_mut(&to)) else { continue };
-            if row.checkpoint_owner.as_ref() == Some(&to) {
-                // It holds the lease, and whom it was to go to has gone: it is free when it has let go.
+            if row.checkpoint_owner.as_ref() == Some(&to) && why != Why::Expired {
+                // It holds the lease, and whom it was to go to has gone: it is free when it has let go. What has expired it
+                // holds no more.
                 continue;
             }
             if plan.take.len() < PLAN {
