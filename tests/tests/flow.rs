@@ -134,7 +134,7 @@ async fn a_cycle_ends_where_it_may_go_no_further() {
     let folder = TempDir::new().expect("a temporary folder");
     let letters = folder.path().join("letters");
     let failure = format!(
-        "failure = {{ then = \"dead-letter\" }}\nretry = {{ attempts = 1 }}\ndead-letters = {{ folder = {:?} }}",
+        "limits = {{ instances = 1 }}\nfailure = {{ then = \"dead-letter\" }}\nretry = {{ attempts = 1 }}\ndead-letters = {{ folder = {:?} }}",
         letters.display().to_string()
     );
     let sections = [

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::fakes::GARBLED;
 use super::*;
-use crate::{Batcher, Flow, Hook, Window};
+use crate::{Batcher, Flow, Window};
 
 fn filter(pattern: &str, on_invalid_json: OnInvalidJson) -> Filter {
     Filter::new(vec![Pattern::parse(pattern).unwrap()], on_invalid_json).unwrap()
@@ -198,7 +198,6 @@ async fn windows_are_not_mixed_and_a_silence_is_told() {
         assert!(arrivals.iter().all(|arrival| arrival / 50 == window), "{window}: {arrivals:?}");
     }
     assert_eq!(run.kept.sent(), texts(1..=220));
-    assert!(!run.guest.hooks.lock().unwrap().contains(&Hook::GivenUp(Vec::new())));
 }
 
 proptest! {

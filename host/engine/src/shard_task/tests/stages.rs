@@ -9,10 +9,14 @@ use crate::{Stage, StageParts, Target};
 
 /// A stage with this name and guest. What leads to it has to keep it.
 pub(super) fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
+    stage_of(options, Arc::new(guest), letters, max_hops)
+}
+
+fn stage_of(options: Options, guest: Arc<dyn Guest>, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
     let then = options.failure.then;
     Arc::new(Stage::new(StageParts {
         options: Arc::new(Options { processor: "stage".into(), ..options }),
-        guest: Arc::new(guest),
+        guest,
         plugin: "another digest".into(),
         worker: "w1".into(),
         dead_letters: (then == Then::DeadLetter).then(|| Arc::clone(letters) as Arc<dyn DeadLetters>),
@@ -28,6 +32,36 @@ pub(super) fn to_stage(stage: &Arc<Stage>) -> Destinations {
 fn away(kept: &Arc<Kept>) -> Destinations {
     let destination = Arc::clone(kept) as Arc<dyn Destination>;
     Destinations::new(BTreeMap::from([("out".to_owned(), Target::Away(destination))]))
+}
+
+/// A guest of which there is one instance for all who share it.
+struct OfOne(FakeGuest, Arc<tokio::sync::Semaphore>);
+
+#[async_trait::async_trait]
+impl Guest for OfOne {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+        let _instance = self.1.acquire().await;
+        self.0.process(shard, batch).await
+    }
+
+    fn has_hooks(&self) -> bool {
+        false
+    }
+
+    async fn hook(
+        &self,
+        _: u64,
+        _: &ShardContext,
+        _: crate::Hook,
+        _: Duration,
+    ) -> Result<shardmill_plugin::HookOutcome, Failure> {
+        Ok(shardmill_plugin::HookOutcome::default())
+    }
+}
+
+/// A stage whose guest has its only instance in common with others.
+fn shared(options: Options, guest: FakeGuest, one: &Arc<tokio::sync::Semaphore>) -> Arc<Stage> {
+    stage_of(options, Arc::new(OfOne(guest, Arc::clone(one))), &Arc::default(), 16)
 }
 
 /// A shard whose processor copies everything to a stage, which does this.
@@ -122,7 +156,7 @@ async fn a_cycle_holds_nothing_that_it_waits_for_and_ends_at_its_hops() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A graph of stages with cycles, guests that fail now and then and take various times, lanes everywhere: every record comes
+    /// A chain of stages behind one that sends records round to itself, all of which share one instance, guests that fail now and then and take various times, lanes everywhere: every record comes
     /// out once, and those of a key in order as long as nothing is repeated.
     #[test]
     fn whatever_leads_to_what_every_record_ends(
@@ -134,7 +168,7 @@ proptest! {
             let spread = |lanes| Options { flow: Arc::new(crate::Flow { lanes, ..crate::Flow::default() }), ..options() };
             // Once in a while a batch fails as a whole.
             let calls = Arc::new(AtomicU32::new(0));
-            let guest = |then: fn(&Batch) -> Outcome| {
+            let guest = |then: Box<dyn Fn(&Batch) -> Outcome + Send + Sync>| {
                 let calls = Arc::clone(&calls);
                 let mut guest = FakeGuest::new(move |_, batch| {
                     let call = u64::from(calls.fetch_add(1, Ordering::SeqCst));
@@ -147,16 +181,35 @@ proptest! {
                 guest
             };
             let often = |options: Options| Options { failure: FailurePolicy { attempts: 1_000, ..options.failure.clone() }, ..options };
-            let last = stage(often(spread(stage_lanes)), guest(copy), &Arc::default(), 16);
+            let one = Arc::new(tokio::sync::Semaphore::new(1));
+            let last = shared(often(spread(stage_lanes)), guest(Box::new(copy)), &one);
             last.lead_to(away(&kept));
             let mut next = last;
             let mut all = vec![Arc::clone(&next)];
             for _ in 0..rounds {
-                let before = stage(often(spread(stage_lanes)), guest(copy), &Arc::default(), 16);
+                let before = shared(often(spread(stage_lanes)), guest(Box::new(copy)), &one);
                 before.lead_to(to_stage(&next));
                 all.push(Arc::clone(&before));
                 next = before;
             }
+            // Each record goes round so often first, a thousand larger each time.
+            let round = guest(Box::new(move |batch| {
+                let mut outcome = copy(batch);
+                for output in &mut outcome.outputs {
+                    let number = number(&output.record.data);
+                    let is_there = number / 1000 == rounds;
+                    let data = if is_there { number % 1000 } else { number + 1000 };
+                    output.record.data = Bytes::from(data.to_string());
+                    output.name = if is_there { "out".into() } else { "again".into() };
+                }
+                outcome
+            }));
+            let ring = shared(often(spread(stage_lanes)), round, &one);
+            ring.lead_to(Destinations::new(BTreeMap::from([
+                ("out".to_owned(), Target::Stage(Arc::downgrade(&next))),
+                ("again".to_owned(), Target::Stage(Arc::downgrade(&ring))),
+            ])));
+            let next = ring;
             let run = run_before(&next, often(spread(lanes)), records).await;
             run.until("all is checkpointed", |run| run.checkpoint() == format!("{records}/0")).await;
             let mut sent: Vec<u64> = kept.sent().iter().map(|text| text.parse().unwrap()).collect();
