@@ -152,7 +152,7 @@ impl Metrics {
         registry.register("shardmill_lease_writes", "Writes to leases, by change and result", metrics.writes.clone());
         registry.register_with_unit(
             "shardmill_lease_renew_late",
-            "How long after it was due a lease was renewed, from when its renewal was due to the answer",
+            "How long after it was due a lease was renewed, from when its renewal was due to the answer, or to its expiry",
             Unit::Seconds,
             metrics.renew_late_seconds.clone(),
         );

@@ -168,17 +168,17 @@ impl Writer {
         lease.checkpoint_owner.as_ref() == Some(&self.worker) && lease.owner.as_ref() != Some(&self.worker)
     }
 
-    /// Renews, unless another write did so less than `fresh` ago.
-    pub(crate) async fn renew(&self, fresh: Duration) -> Result<(), Error> {
+    /// Renews, unless another write did so less than `fresh` ago. When it had been renewed before, if this has done it.
+    pub(crate) async fn renew(&self, fresh: Duration) -> Result<Option<Moment>, Error> {
         let mut state = self.state.lock().await;
-        let change = self.renewal();
-        if change == Change::Renew && self.surroundings.clock.now().saturating_since(self.renewed_at()) < fresh {
-            return Ok(());
+        let (change, before) = (self.renewal(), self.renewed_at());
+        if change == Change::Renew && self.surroundings.clock.now().saturating_since(before) < fresh {
+            return Ok(None);
         }
         // Asked for with the lock in hand: a renewal that waits behind a checkpoint keeps no other from being sent.
         let renewals = self.surroundings.renewals.clone();
         let _permit = renewals.acquire_owned().await;
-        self.write_locked(&mut state, &change).await
+        self.write_locked(&mut state, &change).await.map(|()| Some(before))
     }
 
     /// Notes how much the shard carries, for the next renewal.

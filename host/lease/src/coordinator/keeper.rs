@@ -73,6 +73,11 @@ pub(super) async fn keep(
     gone: CancellationToken,
 ) -> Kept {
     let lost = renew(&writer, &pace, &draining, &hand_off).await;
+    if lost == Lost::Expired {
+        // As late as can be, and the last that is seen of it.
+        let late = writer.surroundings().clock.now().saturating_since(writer.renewed_at() + pace.interval);
+        writer.surroundings().recorder.renewed(late);
+    }
     works(&writer);
     let key = &writer.lease().key;
     let epoch = writer.lease().epoch;
@@ -106,12 +111,11 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken, hand_
             lost = writer.fence().lost() => return lost,
             () = pace.pause(pause) => {}
         }
-        let renewed_at = writer.renewed_at();
         match writer.renew(pace.interval() / 2).await {
-            Ok(()) => {
+            Ok(renewed) => {
                 // Otherwise another write has renewed it meanwhile.
-                if writer.renewed_at() > renewed_at {
-                    let late = clock.now().saturating_since(renewed_at + pace.interval);
+                if let Some(before) = renewed {
+                    let late = clock.now().saturating_since(before + pace.interval);
                     writer.surroundings().recorder.renewed(late);
                 }
                 if failing.take().is_some() {
@@ -147,5 +151,99 @@ fn works(writer: &Writer) {
     let surroundings = writer.surroundings();
     if surroundings.trouble.works(&writer.lease().key) == Tell::Over {
         tracing::info!(application = surroundings.recorder.application(), "leases are renewed again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use async_trait::async_trait;
+    use prometheus_client::registry::Registry;
+    use shardmill_record::{Checkpoint, ShardId};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::change::Change;
+    use crate::store::memory::{Call, Fault, Memory};
+    use crate::{
+        Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, TokioClock,
+        WorkerId,
+    };
+
+    struct OneShard;
+
+    #[async_trait]
+    impl ShardSource for OneShard {
+        async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
+            let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
+            let checkpoint = Checkpoint::TrimHorizon;
+            let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };
+            Ok(Survey { missing: if leases.is_empty() { vec![lease] } else { Vec::new() }, listed: Vec::new() })
+        }
+    }
+
+    /// A lease that is held on this table, and how many renewals were how late, in all.
+    async fn held(store: &Memory) -> (HeldLease, impl Fn() -> (usize, f64) + use<>) {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let options = Options::new("orders", WorkerId::parse("w").unwrap());
+        let (store, clock) = (Arc::new(store.clone()), Arc::new(TokioClock::default()));
+        let (coordinator, _handle, mut events) =
+            Coordinator::new(options, store, clock, Arc::new(OneShard), metrics, 7).unwrap();
+        tokio::spawn(coordinator.run(CancellationToken::new()));
+        let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
+        tokio::spawn(async move { while events.recv().await.is_some() {} });
+        let late = move || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            let value = |name: &str| {
+                let name = format!("shardmill_lease_renew_late_seconds_{name}{{application=\"orders\"}} ");
+                text.lines().find_map(|line| line.strip_prefix(name.as_str())?.parse::<f64>().ok())
+            };
+            (value("count").unwrap_or(0.0) as usize, value("sum").unwrap_or(0.0))
+        };
+        (lease, late)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lease_that_expires_is_seen_as_late_as_it_was() {
+        let is_down = Arc::new(AtomicBool::new(false));
+        let down = Arc::clone(&is_down);
+        let store = Memory::new().with_faults(move |call| match call {
+            Call::Write(..) if down.load(Ordering::SeqCst) => Fault::Throttle,
+            _ => Fault::None,
+        });
+        let (lease, late) = held(&store).await;
+        sleep(Duration::from_secs(30)).await;
+        let (renewals, seconds) = late();
+        assert!(renewals >= 8 && seconds < 0.1, "{renewals} renewals, together {seconds} s late");
+        is_down.store(true, Ordering::SeqCst);
+        assert_eq!(lease.fence().lost().await, Lost::Expired);
+        sleep(Duration::from_secs(1)).await;
+        let (after, seconds) = late();
+        assert_eq!(after, renewals + 1);
+        // An expiry of 10 s, less a fiftieth, and renewals each 3.3 s.
+        assert!((6.0..7.0).contains(&seconds), "{seconds} s late");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_another_write_has_renewed_is_no_renewal() {
+        let store = Memory::recording().with_faults(|call| match call {
+            Call::Write(_, Change::Checkpoint { .. }) => Fault::Delay(Duration::from_secs(2)),
+            _ => Fault::None,
+        });
+        let (lease, late) = held(&store).await;
+        let is_renewal = |change: &Option<Change>| matches!(change, Some(Change::Renew | Change::Measure { .. }));
+        let mut renewals = 0;
+        for number in 1..=40 {
+            // At any moment between two renewals: some have the lock when a renewal is due.
+            sleep(Duration::from_millis(700 * (number % 5))).await;
+            lease.checkpoint(Checkpoint::parse(&number.to_string(), 0).unwrap()).await.unwrap();
+            sleep(Duration::from_millis(10)).await;
+            renewals += store.take_history().iter().filter(|applied| is_renewal(&applied.change)).count();
+            assert_eq!(late().0, renewals);
+        }
+        assert!(renewals > 0);
     }
 }
