@@ -9,17 +9,6 @@ use crate::plan::{Builder, Goal, Plan};
 use crate::scan::scan;
 use crate::state::State;
 
-/// A filter as it is configured.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct FilterOptions {
-    /// A record passes if one of them matches: 1 to [`MAX_PATTERNS`].
-    pub patterns: Vec<Pattern>,
-    /// What becomes of a record whose body is asked for as JSON and is none.
-    #[serde(default)]
-    pub on_invalid_json: OnInvalidJson,
-}
-
 /// What becomes of a record whose body is asked for as JSON and is none, if nothing else decides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -89,19 +78,6 @@ enum Data<'a> {
     /// Nothing yet: every goal is taken to be met, or not to be.
     Taken(bool),
     States(&'a [State]),
-}
-
-// === impl FilterOptions ===
-
-impl FilterOptions {
-    /// The filter.
-    ///
-    /// # Errors
-    ///
-    /// There are no patterns, or too many.
-    pub fn build(self) -> Result<Filter, Error> {
-        Filter::new(self.patterns, self.on_invalid_json)
-    }
 }
 
 // === impl OnInvalidJson ===

@@ -1,8 +1,8 @@
 //! Which records a processor gets: patterns on JSON bodies and on what is known of a record besides, with the meaning
 //! that they have in AWS Lambda's event filtering.
 //!
-//! Pure: nothing here does I/O, reads a clock or spawns a task. A [`Filter`] is made of [`FilterOptions`], once; it
-//! then decides about records one by one, reads a body only where the rest of the record does not decide, and looks
+//! Pure: nothing here does I/O, reads a clock or spawns a task. A [`Filter`] is made of [`Pattern`]s, once; it then
+//! decides about records one by one, reads a body only where the rest of the record does not decide, and looks
 //! only at the fields of it that a pattern names. No tree of the body is built.
 //!
 //! ```
@@ -31,7 +31,7 @@ mod state;
 mod tree;
 
 pub use error::Error;
-pub use filter::{Action, Filter, FilterOptions, OnInvalidJson, Verdict};
+pub use filter::{Action, Filter, OnInvalidJson, Verdict};
 pub use metadata::Metadata;
 pub use pattern::Pattern;
 

@@ -1,7 +1,7 @@
 //! What the guide says is so.
 
 use serde_json::{Value, json};
-use shardmill_filter::{FilterOptions, Verdict};
+use shardmill_filter::{Filter, OnInvalidJson, Pattern, Verdict};
 
 use crate::{check, decide};
 
@@ -51,8 +51,11 @@ fn the_configurations() {
     for block in blocks {
         let mut file: toml::Table = toml::from_str(block).expect("TOML");
         let filter = file.remove("processors").and_then(|mut one| one["billing"].as_table_mut()?.remove("filter"));
-        let options: FilterOptions = filter.expect("a filter").try_into().expect("options");
-        options.build().expect("a filter");
+        let mut filter = filter.expect("a filter");
+        let patterns: Vec<Pattern> = filter["patterns"].clone().try_into().expect("patterns");
+        let on_invalid_json = filter.as_table_mut().and_then(|filter| filter.remove("on-invalid-json"));
+        let on_invalid_json: Option<OnInvalidJson> = on_invalid_json.map(|word| word.try_into().expect("a word"));
+        Filter::new(patterns, on_invalid_json.unwrap_or_default()).expect("a filter");
     }
 }
 
