@@ -87,10 +87,16 @@ impl<'a> Graph<'a> {
         &self.edges[start..end]
     }
 
-    /// Whether records go round in memory.
+    /// Whether records go round in memory. A way round over a stream is none: there a record begins anew.
     pub(crate) fn has_cycle_in_memory(&self) -> bool {
         let is_processor = |node: usize| matches!(self.nodes[node], Node::Processor(_));
-        self.edges.iter().any(|edge| edge.is_in_cycle && is_processor(edge.from) && is_processor(edge.to))
+        let in_memory = || self.edges.iter().filter(|edge| is_processor(edge.from) && is_processor(edge.to));
+        let mut ways: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for edge in in_memory() {
+            ways[edge.from].push(edge.to);
+        }
+        let component = components(&ways);
+        in_memory().any(|edge| component[edge.from] == component[edge.to])
     }
 }
 

@@ -270,3 +270,19 @@ proptest! {
         assert_whole(&parsed.unwrap());
     }
 }
+
+/// A record that comes back by a stream begins anew there.
+#[test]
+fn what_is_said_of_steps_is_about_ways_round_in_memory() {
+    let drawn = |back: &str| {
+        let config = config(&format!(
+            "application = \"app\"\n[processors.p]\nstream = \"a\"\nplugin = \"p\"\noutputs.q = {{ to = \"processor:q\" }}\n\
+             [processors.q]\nplugin = \"q\"\noutputs.back = {back}\n"
+        ));
+        draw(&config, Form::Text)
+    };
+    let (by_stream, in_memory) = (drawn("{ stream = \"a\" }"), drawn("{ to = \"processor:p\" }"));
+    assert!(by_stream.contains("(cycle)") && in_memory.contains("(cycle)"));
+    assert!(!by_stream.contains("a record takes at most"), "{by_stream}");
+    assert!(in_memory.contains("a record takes at most"), "{in_memory}");
+}
