@@ -20,6 +20,9 @@ pub struct Flow {
     pub lanes: u32,
     /// What decides about the lane.
     pub partition_by: PartitionBy,
+    /// The processor's name: with another one, other keys share a lane. Else all that comes from one lane of a processor
+    /// would be in one lane of the processor behind it.
+    pub seed: Arc<str>,
     /// Kinds of batches besides the one of all other records; the first that a record matches has it.
     pub batchers: Vec<Batcher>,
 }
@@ -56,7 +59,7 @@ pub struct Window {
 
 impl Default for Flow {
     fn default() -> Self {
-        Self { filter: None, lanes: 1, partition_by: PartitionBy::Key, batchers: Vec::new() }
+        Self { filter: None, lanes: 1, partition_by: PartitionBy::Key, seed: "".into(), batchers: Vec::new() }
     }
 }
 
@@ -64,22 +67,6 @@ impl Flow {
     /// Whether records of one shard may be in more than one batch at a time.
     pub(crate) fn is_spread(&self) -> bool {
         self.lanes > 1 || !self.batchers.is_empty()
-    }
-}
-
-// === impl PartitionBy ===
-
-impl PartitionBy {
-    /// Of a JSON pointer.
-    ///
-    /// # Errors
-    /// If it is none.
-    pub fn pointer(text: &str) -> Result<Self, String> {
-        let Some(rest) = text.strip_prefix('/') else {
-            return Err(format!("`{text}` is no JSON pointer: it begins with a slash, such as /user/id"));
-        };
-        let unescaped = |part: &str| part.replace("~1", "/").replace("~0", "~");
-        Ok(Self::Pointer(rest.split('/').map(unescaped).collect()))
     }
 }
 

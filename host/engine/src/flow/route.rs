@@ -74,12 +74,37 @@ impl Router {
             PartitionBy::Pointer(path) => seek(path, record.data),
         };
         let mut hasher = DefaultHasher::new();
+        self.flow.seed.hash(&mut hasher);
         match found {
-            // As text, so that equal values are equal however they are written.
-            Some(value) => value.to_string().hash(&mut hasher),
+            Some(value) => hash(&value, &mut hasher),
             None => record.partition_key.hash(&mut hasher),
         }
         (hasher.finish() % u64::from(self.flow.lanes)) as usize
+    }
+}
+
+/// The same for equal values, however they are written.
+fn hash(value: &Value, hasher: &mut impl Hasher) {
+    std::mem::discriminant(value).hash(hasher);
+    match value {
+        Value::Null => {}
+        Value::Bool(is) => is.hash(hasher),
+        // 1 and 1.0 are equal, and so are 0 and -0. That of large ones some that differ come together does no harm.
+        Value::Number(number) => (number.as_f64().unwrap_or(f64::NAN) + 0.0).to_bits().hash(hasher),
+        Value::String(text) => text.hash(hasher),
+        Value::Array(list) => {
+            list.len().hash(hasher);
+            list.iter().for_each(|value| hash(value, hasher));
+        }
+        Value::Object(fields) => {
+            let mut fields: Vec<_> = fields.iter().collect();
+            fields.sort_unstable_by_key(|(name, _)| *name);
+            fields.len().hash(hasher);
+            for (name, value) in fields {
+                name.hash(hasher);
+                hash(value, hasher);
+            }
+        }
     }
 }
 
@@ -187,27 +212,66 @@ mod tests {
         Router::new(Arc::new(flow), "orders".into(), "shardId-000000000000")
     }
 
+    fn by(names: &[&str]) -> PartitionBy {
+        PartitionBy::Pointer(names.iter().map(ToString::to_string).collect())
+    }
+
     fn filter(pattern: &str, on_invalid_json: OnInvalidJson) -> Filter {
         Filter::new(vec![Pattern::parse(pattern).unwrap()], on_invalid_json).unwrap()
     }
 
     #[test]
     fn a_value_is_found_where_the_pointer_says() {
-        let found = |pointer: &str, json: &str| {
-            let PartitionBy::Pointer(path) = PartitionBy::pointer(pointer).unwrap() else { panic!() };
+        let found = |names: &[&str], json: &str| {
+            let path: Vec<String> = names.iter().map(ToString::to_string).collect();
             seek(&path, json.as_bytes()).map(|value| value.to_string())
         };
         let json = r#"{"a": {"b": [10, {"c/d": "x"}]}, "n": null, "a ": 1}"#;
-        assert_eq!(found("/a/b/0", json).as_deref(), Some("10"));
-        assert_eq!(found("/a/b/1/c~1d", json).as_deref(), Some("\"x\""));
-        assert_eq!(found("/n", json).as_deref(), Some("null"));
-        for pointer in ["/a/b/2", "/a/x", "/n/x", "/a/b/c", "/a/b/0/x"] {
-            assert_eq!(found(pointer, json), None, "{pointer}");
+        assert_eq!(found(&["a", "b", "0"], json).as_deref(), Some("10"));
+        assert_eq!(found(&["a", "b", "1", "c/d"], json).as_deref(), Some("\"x\""));
+        assert_eq!(found(&["n"], json).as_deref(), Some("null"));
+        for names in [&["a", "b", "2"][..], &["a", "x"], &["n", "x"], &["a", "b", "c"], &["a", "b", "0", "x"]] {
+            assert_eq!(found(names, json), None, "{names:?}");
         }
         for broken in ["", "{", "{\"a\":1} x", "\u{1}"] {
-            assert_eq!(found("/a", broken), None, "{broken}");
+            assert_eq!(found(&["a"], broken), None, "{broken}");
         }
-        assert!(PartitionBy::pointer("a").is_err());
+    }
+
+    #[test]
+    fn equal_values_are_in_one_lane_however_they_are_written() {
+        let router = router(Flow { lanes: 256, partition_by: by(&["id"]), ..Flow::default() });
+        let lane = |value: &str| router.route(&record("k", &format!("{{\"id\": {value}}}")));
+        for equal in [
+            &["1", "1.0", "1e0", "10e-1", "0.1e1"][..],
+            &["0", "-0", "0.0", "-0.0", "0e7"],
+            &["-250", "-2.5e2"],
+            &["1e300", "10e299"],
+            &["9007199254740992", "9007199254740992.0"],
+            &["\"a\"", "\"\\u0061\""],
+            &["[1, {\"a\": 2, \"b\": null}]", "[1.0,{\"b\":null,\"a\":2e0}]"],
+        ] {
+            for value in equal {
+                assert_eq!(lane(value), lane(equal[0]), "{value} and {}", equal[0]);
+            }
+        }
+        let different = ["1", "\"1\"", "[1]", "[[1]]", "{\"a\": 1}", "{\"b\": 1}", "true", "null", "-1", "1.5"];
+        let lanes: std::collections::HashSet<_> = different.iter().map(|value| format!("{:?}", lane(value))).collect();
+        assert!(lanes.len() >= different.len() - 1, "{lanes:?}");
+    }
+
+    #[test]
+    fn what_shares_a_lane_of_one_processor_is_spread_over_those_of_the_next() {
+        let of = |seed: &str| router(Flow { lanes: 8, seed: seed.into(), ..Flow::default() });
+        let (first, second) = (of("first"), of("second"));
+        let lane = |router: &Router, key: &str| match router.route(&record(key, "")) {
+            Route::Track(lane) => lane,
+            other => panic!("{other:?}"),
+        };
+        let keys: Vec<String> = (0..800).map(|key| key.to_string()).filter(|key| lane(&first, key) == 3).collect();
+        for wanted in 0..8 {
+            assert!(keys.iter().any(|key| lane(&second, key) == wanted), "lane {wanted} has none of {}", keys.len());
+        }
     }
 
     #[test]
@@ -251,7 +315,7 @@ mod tests {
         #[test]
         fn a_key_is_always_in_the_same_lane_and_every_lane_has_some(lanes in 1..20u32, salt in any::<u32>()) {
             let by_key = router(Flow { lanes, ..Flow::default() });
-            let by_pointer = router(Flow { lanes, partition_by: PartitionBy::pointer("/id").unwrap(), ..Flow::default() });
+            let by_pointer = router(Flow { lanes, partition_by: by(&["id"]), ..Flow::default() });
             let mut seen = std::collections::HashSet::new();
             for number in 0..lanes * 20 {
                 let key = format!("{salt}-{number}");

@@ -171,7 +171,7 @@ fn batch(batch: &config::Batch) -> BatchOptions {
     }
 }
 
-fn flow(flow: &config::Flow) -> Flow {
+fn flow(processor: &str, flow: &config::Flow) -> Flow {
     let batcher = |batcher: &config::Batcher| Batcher {
         name: batcher.name.as_str().into(),
         when: batcher.when.as_ref().map(|when| when.rules.clone()),
@@ -184,6 +184,7 @@ fn flow(flow: &config::Flow) -> Flow {
             None => PartitionBy::Key,
             Some(pointer) => PartitionBy::Pointer(pointer.names().collect()),
         },
+        seed: processor.into(),
         batchers: flow.batchers.iter().map(batcher).collect(),
     }
 }
@@ -201,7 +202,7 @@ pub(super) fn engine_options(
         start: stream.map(|stream| stream.start.clone()).unwrap_or_default(),
         batch: batch(&processor.batch),
         prefetch: processor.prefetch,
-        flow: Arc::new(flow(&processor.flow)),
+        flow: Arc::new(flow(&processor.name, &processor.flow)),
         failure: FailurePolicy {
             attempts: processor.retry.attempts,
             bisect: processor.failure.bisect,
