@@ -8,11 +8,14 @@
 //!   So nobody gets more than others hold that wait.
 //! - It gets what it asks for if that is free, and if what is kept for other consumers stays free. A consumer that holds
 //!   nothing needs not leave that free: where shares are smaller than a page, each gets a page in its turn.
-//! - While it waits, others get only what is kept for them.
+//! - While it waits, others get only what is kept for them. Where it holds nothing and what it asks for is more than its
+//!   share, what is kept for others would not leave that free: what the budget has beside it is shared out among them
+//!   then, for as long as it waits.
 //!
 //! Whoever holds memory needs no more of it to finish. Therefore everybody who waits is served as long as those who hold
 //! finish: the consumer that holds least is not passed but by who takes what is kept for him, and all that is kept for
-//! others leaves its share free.
+//! others leaves its share free, or what it asks for if that is more. One that waits for more than its share while it
+//! holds something holds nothing at last, for it gets nothing meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -182,6 +185,7 @@ impl Ledger {
         let waiting = self.consumers.values().filter_map(|consumer| Some((consumer, *consumer.waiting.first()?)));
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_by_key(|(consumer, (_held, ticket, _key))| (consumer.held, *ticket));
+        let beside = waiting.first().map_or(u64::MAX, |(consumer, (_, _, key))| self.beside(consumer, *key));
         waiting.into_iter().enumerate().find_map(|(place, (consumer, (_held, _ticket, key)))| {
             let shard = self.shards.get(&key)?;
             let cost = shard.cost_of(shard.asks?.page);
@@ -189,7 +193,7 @@ impl Ledger {
             let may = if place == 0 {
                 consumer.held == 0 || after >= self.kept_but_for(&shard.consumer)
             } else {
-                consumer.held + cost <= consumer.kept(share)
+                consumer.held + cost <= consumer.kept(share).min(beside)
             };
             may.then_some(key)
         })
@@ -198,6 +202,16 @@ impl Ledger {
     /// An equal part of the budget.
     fn share(&self) -> u64 {
         self.total / (self.consumers.len() as u64).max(1)
+    }
+
+    /// What each of the others may hold while this shard of a consumer waits, and is next.
+    fn beside(&self, consumer: &Consumer, key: ShardKey) -> u64 {
+        let cost = self.shards.get(&key).and_then(|shard| Some(shard.cost_of(shard.asks?.page))).unwrap_or(0);
+        if consumer.held > 0 || cost <= self.share() {
+            return u64::MAX;
+        }
+        let others = (self.consumers.len() as u64).saturating_sub(1).max(1);
+        self.total.saturating_sub(cost) / others
     }
 
     /// What has to stay free for the others.

@@ -116,6 +116,40 @@ fn a_large_page_is_not_passed_by_small_ones_without_end() {
 }
 
 #[test]
+fn a_page_that_costs_more_than_its_processors_share_is_not_passed_by_another_processor_without_end() {
+    let mut ledger = ledger(32);
+    let large = shard(&mut ledger, "large", 24);
+    let small: Vec<_> = (0..10).map(|_| shard(&mut ledger, "small", 4)).collect();
+    let mut held = std::collections::VecDeque::new();
+    let ask = |ledger: &mut Ledger, held: &mut std::collections::VecDeque<ShardKey>| {
+        for key in &small {
+            if ledger.shards[key].asks.is_none() && ledger.shards[key].pages < 2 {
+                ledger.ask(*key, 4 * MIB);
+            }
+        }
+        held.extend(served(ledger));
+    };
+    ask(&mut ledger, &mut held);
+    assert!(!held.is_empty());
+    for round in 0..10 {
+        ledger.ask(large, 24 * MIB);
+        let mut releases = 0;
+        while !held.contains(&large) {
+            let oldest = held.pop_front().expect("somebody holds memory while the large page waits");
+            ledger.release(oldest, of(4 * MIB));
+            ask(&mut ledger, &mut held);
+            // Those that hold something when it asks, and the few that are still let in beside it.
+            releases += 1;
+            assert!(releases <= 8, "round {round}");
+            assert!(held.iter().filter(|key| **key != large).count() >= 2, "what is beside it is used");
+        }
+        held.retain(|key| *key != large);
+        ledger.release(large, of(24 * MIB));
+        ask(&mut ledger, &mut held);
+    }
+}
+
+#[test]
 fn a_batch_and_its_copy_count_once_for_all_pages_of_a_shard() {
     let mut ledger = ledger(64);
     let key = ledger.open(&name("p"), 8 * MIB, 16 * MIB);
@@ -262,11 +296,17 @@ impl World {
             self.pages.push((key, held));
             self.agrees();
         }
-        // Whoever holds nothing and needs no more than its share waits only for those that hold more than theirs.
+        // Whoever holds nothing and needs no more than its share waits only for those that hold more than theirs, or for one
+        // before it that needs more.
         let share = self.ledger.share();
+        let cost = |key: &ShardKey| self.ledger.shards[key].cost_of(self.ledger.shards[key].asks.unwrap().page);
+        let next = self.ledger.consumers.values().filter_map(|consumer| Some((consumer, consumer.waiting.first()?)));
+        let next = next.min_by_key(|(consumer, (_, ticket, _))| (consumer.held, *ticket));
+        if next.is_some_and(|(consumer, (_, _, key))| consumer.held == 0 && cost(key) > share) {
+            return;
+        }
         let lent = self.ledger.consumers.values().any(|consumer| consumer.held > consumer.kept(share));
         for consumer in self.ledger.consumers.values().filter(|consumer| consumer.held == 0) {
-            let cost = |key| self.ledger.shards[key].cost_of(self.ledger.shards[key].asks.unwrap().page);
             let first = consumer.waiting.first().map(|(_, _, key)| cost(key));
             assert!(first.is_none_or(|cost| lent || cost > share), "a share is free for one that waits for it");
         }
@@ -315,5 +355,41 @@ proptest! {
         }
         prop_assert_eq!(world.ledger.free(), total);
         prop_assert!(world.ledger.consumers.is_empty() && world.ledger.shards.is_empty());
+    }
+
+    /// Everybody asks again and again, for as much as it may, also for more than its consumer's share; memory is given back
+    /// in the order in which it was taken.
+    #[test]
+    fn everybody_is_served_after_a_bounded_number_of_releases(
+        total in 20..400u64,
+        shards in prop::collection::vec((0..4usize, 0..60u64, prop_oneof![1..20u64, 1..400u64], 1..4usize), 1..14),
+    ) {
+        let mut ledger = Ledger::new(total);
+        let shards: Vec<_> = shards
+            .into_iter()
+            .map(|(consumer, copies, page, pages)| (ledger.open(&name(&consumer.to_string()), copies, page), page, pages))
+            .collect();
+        let most: usize = shards.iter().map(|(_, _, pages)| *pages).sum();
+        // For each that is before it, all that is held is given back, and so is what it gets.
+        let bound = 2 * (most + 1) * (shards.len() + 1);
+        let mut held = std::collections::VecDeque::new();
+        let mut waits: BTreeMap<ShardKey, usize> = BTreeMap::new();
+        for release in 0..4 * bound {
+            for (key, page, pages) in &shards {
+                if ledger.shards[key].asks.is_none() && ledger.shards[key].pages < *pages {
+                    ledger.ask(*key, *page);
+                    waits.insert(*key, release);
+                }
+            }
+            for (key, page) in serve_all(&mut ledger) {
+                waits.remove(&key);
+                held.push_back((key, page));
+            }
+            for (key, since) in &waits {
+                prop_assert!(release - since <= bound, "shard {key} has waited for {} releases", release - since);
+            }
+            let Some((key, page)) = held.pop_front() else { panic!("nobody holds anything, and nobody is served") };
+            ledger.release(key, page);
+        }
     }
 }
