@@ -163,22 +163,30 @@ impl ReadAhead {
 }
 
 /// One page. The budget is held while it is asked for and not while the reader waits: shards at their tip, or whose
-/// stream cannot be reached, must not keep others from reading. `None` when the lease is lost.
+/// stream cannot be reached, must not keep others from reading. But what was waited for while another reader took the
+/// turn is kept until the next one: else whoever waits for memory would lose its turn again and again. `None` when the
+/// lease is lost.
 async fn page(
     reader: &mut dyn Reader,
     memory: &mut ShardBudget,
     fence: &Fence,
 ) -> Option<Result<Fed, shardmill_stream::Error>> {
+    let mut kept = None;
     loop {
         if let Err(error) = reader.ready().await {
             return Some(Err(error));
         }
-        enter(reader, Phase::Memory);
-        let mut reservation = memory.reserve(reader.expects()).await;
+        let mut reservation = match kept.take() {
+            Some(reservation) => reservation,
+            None => {
+                enter(reader, Phase::Memory);
+                memory.reserve(reader.expects()).await
+            }
+        };
         // fenced: no request for the shard after the lease's deadline.
         fence.check().ok()?;
         match reader.read(Demand { records: PAGE_RECORDS, bytes: reservation.bytes() }).await {
-            Ok(None) => {}
+            Ok(None) => kept = reader.lost_its_turn().then_some(reservation),
             Ok(Some(read)) => {
                 reservation.resize_to(read.page.memory() as u64, read.page.content() as u64);
                 return Some(Ok(Fed {

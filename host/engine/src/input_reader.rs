@@ -336,6 +336,10 @@ impl Reader for InputReader {
         self.reader.expects()
     }
 
+    fn lost_its_turn(&self) -> bool {
+        self.waiting.is_none() && self.pending.is_none() && self.reader.lost_its_turn()
+    }
+
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             if let Some(generation) = self.waiting {

@@ -53,6 +53,12 @@ pub trait Reader: Send {
         WHOLE_PAGE
     }
 
+    /// Whether the last [`read`](Self::read) brought nothing only because another reader of this process has had the turn
+    /// meanwhile. The next one comes within seconds, and what was set aside for the page is worth keeping until then.
+    fn lost_its_turn(&self) -> bool {
+        false
+    }
+
     /// Returns when a page can be asked for at once: the service's limits or the pause at the shard's tip let it, and
     /// everything that must be known for it is. No memory need be set aside before.
     ///

@@ -235,7 +235,7 @@ impl Kinesis {
     ) -> Result<Decoded, Error> {
         match self.get_records_within(call, (iterator, limit), decoder, from, None).await? {
             Ok(decoded) => Ok(decoded),
-            Err(TooLarge { bytes }) => {
+            Err(TooLarge { bytes, .. }) => {
                 let reason = format!("it has {bytes} bytes, and no bound was set");
                 Err(Error::InvalidAnswer { call: call.clone(), reason })
             }

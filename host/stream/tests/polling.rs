@@ -12,7 +12,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use shardmill_record::{BatchBuilder, BatchLimits, Checkpoint, HashKeyRange, OutOfRange, Position, Unpacker};
 use shardmill_stream::lineage::children_of;
-use shardmill_stream::polling::{Decoder, Options, Phase};
+use shardmill_stream::polling::{Decoder, Options, Phase, ReadLimits};
 use shardmill_stream::start::{Start, resume};
 use shardmill_stream::{Demand, Error, Kind, Kinesis, PollingReader, ReadFrom, Reader, WHOLE_PAGE};
 use support::{Backend, Fault, WIDE, numbers, read, sequence_numbers, source};
@@ -160,6 +160,29 @@ async fn what_is_larger_than_was_demanded_is_left_and_asked_for_again_once(decod
         reader.read(demand).await.unwrap().expect("nothing more, which is not large");
         assert!(reader.expects() < WHOLE_PAGE);
     }
+}
+
+#[tokio::test]
+async fn a_reader_says_that_another_one_has_had_its_turn() {
+    let backend = Backend::start_for(Decoder::default()).await;
+    let info = backend.create("flights", 1).await;
+    for number in 0..5 {
+        let data = aws_sdk_kinesis::primitives::Blob::new(vec![number; 100_000]);
+        backend.client.put_record().stream_name("flights").partition_key("key").data(data).send().await.unwrap();
+    }
+    let shard = &backend.kinesis.list_shards("flights").await.unwrap()[0];
+    let (limits, options) = (ReadLimits::default(), Options::default());
+    let reader = || backend.reader(&info, shard, ReadFrom::TrimHorizon).sharing(&limits, &info.arn, &options);
+    let (mut late, mut prompt) = (reader(), reader());
+    late.ready().await.unwrap();
+    // While the one waits for memory, say, the other one reads, and what it has read counts for both.
+    prompt.ready().await.unwrap();
+    assert_eq!(prompt.read(WIDE).await.unwrap().expect("a page").page.len(), 5);
+    assert!(late.read(WIDE).await.unwrap().is_none());
+    assert!(late.lost_its_turn() && !prompt.lost_its_turn());
+    late.ready().await.unwrap();
+    assert_eq!(late.read(WIDE).await.unwrap().expect("its turn").page.len(), 5);
+    assert!(!late.lost_its_turn());
 }
 
 async fn failures_that_pass_are_waited_out_and_lose_nothing(decoder: Decoder) {

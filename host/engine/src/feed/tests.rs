@@ -302,3 +302,93 @@ async fn pages_of_a_fast_processor_come_while_a_slow_one_takes_nothing() {
     }
     assert!(slow_reads.demands.lock().unwrap().len() < 20, "the slow ones still wait");
 }
+
+/// Brings small pages. Another reader has the turn whenever it was waited for memory.
+struct Beaten {
+    /// How many turns have passed.
+    passed: Arc<AtomicUsize>,
+    lost: bool,
+    read_until: Instant,
+}
+
+#[async_trait]
+impl Reader for Beaten {
+    fn expects(&self) -> u64 {
+        MIB as u64
+    }
+
+    fn lost_its_turn(&self) -> bool {
+        self.lost
+    }
+
+    async fn ready(&mut self) -> Result<(), Error> {
+        // The turn comes again after a while, and passes soon.
+        sleep(Duration::from_secs(2)).await;
+        self.read_until = Instant::now() + Duration::from_millis(20);
+        Ok(())
+    }
+
+    async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, Error> {
+        self.lost = Instant::now() > self.read_until;
+        if self.lost {
+            self.passed.fetch_add(1, Ordering::SeqCst);
+            return Ok(None);
+        }
+        Ok(Some(ReadPage {
+            page: page_of(1000),
+            continuation: ReadFrom::TrimHorizon,
+            millis_behind: None,
+            children: None,
+            end: false,
+            wait: Duration::ZERO,
+        }))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_waited_for_memory_keeps_it_for_its_next_turn() {
+    let (budget, lease) = (Budget::new(TOTAL), lease().await);
+    // Another processor takes all that there is as soon as it is given back, and holds it for longer than a turn lasts.
+    let mut other = budget.shard("other", BATCH);
+    let all = other.reserve(TOTAL).await;
+    let lost = Arc::new(AtomicUsize::new(0));
+    let reader = Beaten { passed: Arc::clone(&lost), lost: false, read_until: Instant::now() };
+    let mut feed = Feed::start(Box::new(reader), budget.shard("p", BATCH), Prefetch::default(), lease.fence());
+    sleep(Duration::from_secs(10)).await;
+    tokio::spawn(async move {
+        let mut held = Some(all);
+        loop {
+            drop(held.take());
+            held = Some(other.reserve(TOTAL).await);
+            sleep(Duration::from_secs(10)).await;
+        }
+    });
+    let fed = tokio::time::timeout(Duration::from_secs(600), feed.next()).await.expect("a page comes");
+    drop(fed);
+    assert_eq!(lost.load(Ordering::SeqCst), 1, "one turn is lost, and no more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_not_read_for_another_reason_keeps_nothing() {
+    /// Never has a page.
+    struct Failing;
+
+    #[async_trait]
+    impl Reader for Failing {
+        async fn ready(&mut self) -> Result<(), Error> {
+            sleep(Duration::from_secs(10)).await;
+            Ok(())
+        }
+
+        async fn read(&mut self, _demand: Demand) -> Result<Option<ReadPage>, Error> {
+            Ok(None)
+        }
+    }
+
+    let (budget, lease) = (Budget::new(TOTAL), lease().await);
+    let _feed = Feed::start(Box::new(Failing), budget.shard("p", BATCH), Prefetch::default(), lease.fence());
+    for _ in 0..10 {
+        sleep(Duration::from_secs(7)).await;
+        assert_eq!(budget.available(), TOTAL);
+    }
+}

@@ -73,6 +73,8 @@ pub struct PollingReader {
     told: bool,
     /// Whether an answer is received only if it takes no more than was demanded.
     bounded: bool,
+    /// Whether the last read was not made because another reader has had the turn.
+    lost_turn: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,6 +123,7 @@ impl PollingReader {
             jitter: SmallRng::seed_from_u64(seed),
             told: false,
             bounded: false,
+            lost_turn: false,
             kinesis,
             source,
         }
@@ -168,14 +171,13 @@ impl PollingReader {
         self.condition.enter(Phase::Records, Instant::now());
         let from = self.state.from();
         let is_bounded = self.bounded && bytes < WHOLE_PAGE && !self.state.was_refused();
-        let most = is_bounded.then_some(bytes);
+        let most = is_bounded.then(|| wire::body_within(bytes, limit));
         let answer = self.kinesis.get_records_within(&self.read, (iterator, limit), self.decoder, from, most).await?;
         let decoded = match answer {
             Ok(decoded) => decoded,
-            Err(TooLarge { bytes: is }) => {
+            Err(too_large @ TooLarge { bytes: is, .. }) => {
                 let now = Instant::now();
-                // What the service has counted of it: without base64.
-                let spent = is - is / 4;
+                let spent = too_large.counted();
                 self.state.refused(now, spent);
                 if let Some(place) = &self.place {
                     place.spent(spent, now);
@@ -315,6 +317,10 @@ impl Reader for PollingReader {
         if self.decoder == Decoder::Sdk { WHOLE_PAGE } else { self.state.expects() }
     }
 
+    fn lost_its_turn(&self) -> bool {
+        self.lost_turn
+    }
+
     async fn ready(&mut self) -> Result<(), Error> {
         loop {
             match self.state.look(Instant::now()) {
@@ -336,11 +342,13 @@ impl Reader for PollingReader {
 
     async fn read(&mut self, demand: Demand) -> Result<Option<ReadPage>, Error> {
         let now = Instant::now();
+        self.lost_turn = false;
         if self.state.look(now) != Look::Ready {
             return Ok(None);
         }
         // It may have passed while memory was waited for.
         if !self.state.has_ended() && self.place.as_ref().is_some_and(|place| !place.take(now)) {
+            self.lost_turn = true;
             return Ok(None);
         }
         match self.state.step(Instant::now(), demand) {

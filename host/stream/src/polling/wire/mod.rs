@@ -22,6 +22,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
+use shardmill_record::KinesisRecord;
 
 pub(crate) use self::one_piece::TooLarge;
 pub(crate) use self::protocol::{Exchange, Protocol};
@@ -32,6 +33,11 @@ use crate::ReadFrom;
 const MAX_DEPTH: u32 = 128;
 /// What a page may keep of a buffer besides the answer: more is given back by copying the answer once.
 const SPARE: usize = 4096;
+
+/// How large an answer with so many records at most may be, so that the page that it becomes takes no more than `bytes`.
+pub(crate) fn body_within(bytes: u64, records: u32) -> u64 {
+    bytes.saturating_sub(SPARE as u64 + u64::from(records) * size_of::<KinesisRecord>() as u64)
+}
 
 /// How an answer is written. Its content type tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,7 +91,7 @@ impl Body {
 /// buffer, as a short answer is of its connection's.
 fn own(bytes: Bytes) -> BytesMut {
     match bytes.try_into_mut() {
-        Ok(buffer) if buffer.capacity() - buffer.len() <= SPARE + buffer.len() / 8 => buffer,
+        Ok(buffer) if buffer.capacity() - buffer.len() <= SPARE => buffer,
         Ok(buffer) => BytesMut::from(&buffer[..]),
         Err(shared) => BytesMut::from(&shared[..]),
     }
@@ -145,6 +151,28 @@ mod tests {
         of_connection.extend_from_slice(&[7; 10_000]);
         let short = own(of_connection.freeze());
         assert!(short.capacity() < 20_000, "{} bytes for 10,000", short.capacity());
+    }
+
+    /// However many and small its records are.
+    #[test]
+    fn a_page_of_an_answer_within_its_bound_takes_no_more_than_was_set_aside() {
+        for records in [0, 1, 10, 10_000_u32] {
+            let each = (1..=records)
+                .map(|number| format!("{{\"SequenceNumber\":\"{number}\",\"PartitionKey\":\"k\",\"Data\":\"\"}}"));
+            let text = format!("{{\"Records\":[{}]}}", each.collect::<Vec<_>>().join(","));
+            let smallest = (0..).map(|more| text.len() as u64 + more);
+            let set_aside =
+                smallest.into_iter().find(|bytes| body_within(*bytes, records) >= text.len() as u64).unwrap();
+            // With as much behind it as a page may keep, and with more.
+            for spare in [0, SPARE, 100_000] {
+                let mut buffer = BytesMut::with_capacity(text.len() + spare);
+                buffer.extend_from_slice(text.as_bytes());
+                let page =
+                    Body { format: Format::Json, bytes: buffer.freeze() }.decode(&ReadFrom::TrimHorizon).unwrap().page;
+                assert_eq!(page.len(), records as usize);
+                assert!(page.memory() as u64 <= set_aside, "{} bytes of {set_aside}, {records} records", page.memory());
+            }
+        }
     }
 
     #[test]

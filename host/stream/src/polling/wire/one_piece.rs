@@ -9,13 +9,15 @@ use std::task::{Context, Poll};
 
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame};
+
+use super::Format;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is set aside at once by what an answer says of its own length: more than any should have, and nothing that a wrong
-/// number could do harm with.
+/// What is set aside at once for an answer at most: more than any should have, and nothing that a wrong number could do
+/// harm with.
 const MOST_AT_ONCE: u64 = 16 << 20;
 
 /// An answer is larger than it may be, and was not received.
@@ -24,6 +26,8 @@ const MOST_AT_ONCE: u64 = 16 << 20;
 pub(crate) struct TooLarge {
     /// What it says that it has, or what had come when it was too much.
     pub(crate) bytes: u64,
+    /// How it is written.
+    pub(crate) format: Format,
 }
 
 /// How much may be received, and whether it was more.
@@ -39,6 +43,18 @@ type Gathering = Pin<Box<dyn Future<Output = Result<Bytes, BoxError>> + Send + S
 /// The body as one frame; nothing once it was given.
 struct OnePiece(Option<Gathering>);
 
+// === impl TooLarge ===
+
+impl TooLarge {
+    /// What the service has counted of it, about: keys and payloads. In JSON payloads are a third longer, in base64.
+    pub(crate) fn counted(self) -> u64 {
+        match self.format {
+            Format::Json => self.bytes - self.bytes / 4,
+            Format::Cbor => self.bytes,
+        }
+    }
+}
+
 // === impl Bound ===
 
 impl Bound {
@@ -50,9 +66,9 @@ impl Bound {
         self.refused.get().copied()
     }
 
-    fn check(&self, bytes: u64) -> Result<(), TooLarge> {
+    fn check(&self, bytes: u64, format: Format) -> Result<(), TooLarge> {
         if self.most.is_some_and(|most| bytes > most) {
-            let refused = self.refused.get_or_init(|| TooLarge { bytes });
+            let refused = self.refused.get_or_init(|| TooLarge { bytes, format });
             return Err(*refused);
         }
         Ok(())
@@ -62,28 +78,31 @@ impl Bound {
 // === impl OnePiece ===
 
 /// The same body, gathered as it comes. `length` is what the answer says of it.
-pub(super) fn in_one_piece(body: SdkBody, length: Option<u64>, bound: Bound) -> SdkBody {
-    SdkBody::from_body_1_x(OnePiece(Some(Box::pin(gather(body, length, bound)))))
+pub(super) fn in_one_piece(body: SdkBody, length: Option<u64>, format: Format, bound: Bound) -> SdkBody {
+    SdkBody::from_body_1_x(OnePiece(Some(Box::pin(gather(body, length, format, bound)))))
 }
 
-async fn gather(body: SdkBody, length: Option<u64>, bound: Bound) -> Result<Bytes, BoxError> {
-    bound.check(length.unwrap_or(0))?;
+async fn gather(body: SdkBody, length: Option<u64>, format: Format, bound: Bound) -> Result<Bytes, BoxError> {
+    bound.check(length.unwrap_or(0), format)?;
     let mut pieces = ByteStream::new(body);
     let Some(first) = pieces.next().await.transpose()? else { return Ok(Bytes::new()) };
-    bound.check(first.len() as u64)?;
+    bound.check(first.len() as u64, format)?;
     let Some(second) = pieces.next().await.transpose()? else { return Ok(first) };
-    let at_once = usize::try_from(length.unwrap_or(0).min(MOST_AT_ONCE)).unwrap_or(0);
-    let mut whole = BytesMut::with_capacity(at_once.max(first.len()));
+    // Where it does not say how long it is, what was set aside for it: a buffer that grows is larger than what is in it, and
+    // for a moment there are two.
+    let at_once = length.or(bound.most).unwrap_or(MOST_AT_ONCE).min(MOST_AT_ONCE);
+    let mut whole = Vec::with_capacity(usize::try_from(at_once).unwrap_or(0).max(first.len()));
     whole.extend_from_slice(&first);
     drop(first);
     let mut next = Some(second);
     while let Some(piece) = next {
-        bound.check(whole.len() as u64 + piece.len() as u64)?;
+        bound.check(whole.len() as u64 + piece.len() as u64, format)?;
         whole.extend_from_slice(&piece);
         drop(piece);
         next = pieces.next().await.transpose()?;
     }
-    Ok(whole.freeze())
+    whole.shrink_to_fit();
+    Ok(whole.into())
 }
 
 impl Body for OnePiece {
@@ -129,7 +148,7 @@ mod tests {
 
     async fn gathered(pieces: &[&'static [u8]], length: Option<u64>, bound: &Bound) -> Result<Vec<Bytes>, String> {
         let body = SdkBody::from_body_1_x(Pieces(pieces.to_vec()));
-        let body = in_one_piece(body, length, bound.clone());
+        let body = in_one_piece(body, length, Format::Json, bound.clone());
         let collected = ByteStream::new(body).collect().await.map_err(|error| shardmill_cause::with_causes(&error))?;
         Ok(collected.into_segments().collect())
     }
@@ -139,7 +158,8 @@ mod tests {
         for length in [None, Some(9), Some(3), Some(1 << 40)] {
             let whole = gathered(&[b"abc", b"", b"def", b"ghi"], length, &Bound::default()).await.unwrap();
             assert_eq!(whole, [&b"abcdefghi"[..]], "{length:?}");
-            assert!(whole.into_iter().next().unwrap().try_into_mut().is_ok());
+            let whole = whole.into_iter().next().unwrap().try_into_mut().unwrap();
+            assert_eq!(whole.capacity(), 9, "no more is kept than came");
         }
         assert_eq!(gathered(&[b"abc"], Some(3), &Bound::default()).await.unwrap(), [&b"abc"[..]]);
         let nothing = gathered(&[], Some(0), &Bound::default()).await.unwrap();
@@ -152,10 +172,16 @@ mod tests {
         for (length, refused) in [(Some(9), 9), (None, 6), (Some(1), 6)] {
             let bound = Bound::new(Some(5));
             gathered(&[b"abc", b"def", b"ghi"], length, &bound).await.unwrap_err();
-            assert_eq!(bound.refused(), Some(TooLarge { bytes: refused }), "{length:?}");
+            assert_eq!(bound.refused(), Some(TooLarge { bytes: refused, format: Format::Json }), "{length:?}");
         }
         let bound = Bound::new(Some(9));
         gathered(&[b"abc", b"def", b"ghi"], Some(9), &bound).await.unwrap();
         assert_eq!(bound.refused(), None);
+    }
+
+    #[test]
+    fn the_service_counts_what_is_in_it_and_not_how_it_is_written() {
+        let counted = |format| TooLarge { bytes: 4_000_000, format }.counted();
+        assert_eq!([Format::Json, Format::Cbor].map(counted), [3_000_000, 4_000_000]);
     }
 }

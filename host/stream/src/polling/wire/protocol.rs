@@ -220,9 +220,10 @@ impl Intercept for Exchange {
         _cfg: &mut ConfigBag,
     ) -> Result<(), BoxError> {
         let response = context.response_mut();
+        let format = format(response.headers());
         let length = response.headers().get("content-length").and_then(|length| length.parse().ok());
         let body = std::mem::replace(response.body_mut(), SdkBody::taken());
-        *response.body_mut() = in_one_piece(body, length, self.0.bound.clone());
+        *response.body_mut() = in_one_piece(body, length, format, self.0.bound.clone());
         Ok(())
     }
 }
