@@ -24,6 +24,8 @@ pub(crate) struct Control {
 #[derive(Debug, Default)]
 struct Orders {
     paused: bool,
+    /// Of the task itself: what fails is not tried again.
+    leaving: bool,
     restart: bool,
     rewind: Option<RewindOrder>,
 }
@@ -65,6 +67,12 @@ impl Control {
         self.orders.send_modify(|orders| orders.restart = restart);
     }
 
+    /// For a shard that stops while several of its batches are on their way: those that would be tried again are left, as for
+    /// a pause.
+    pub(crate) fn set_leaving(&self, leaving: bool) {
+        self.orders.send_modify(|orders| orders.leaving = leaving);
+    }
+
     async fn until(&self, holds: impl FnMut(&Orders) -> bool) {
         if self.orders.subscribe().wait_for(holds).await.is_err() {
             // The sender is in `self`, so that this is never reached.
@@ -76,18 +84,18 @@ impl Control {
 // === impl ShardEntry ===
 
 impl ShardEntry {
-    /// Why the task has to leave its loop, if an operator wants something of it.
+    /// Why the task has to leave its loop, if an operator wants something of it, or it stops.
     pub(crate) fn order(&self) -> Option<Leave> {
         match &*self.live().control.orders.borrow() {
             Orders { rewind: Some(_), .. } => Some(Leave::Rewind),
-            Orders { paused: true, .. } => Some(Leave::Pause),
+            Orders { paused: true, .. } | Orders { leaving: true, .. } => Some(Leave::Pause),
             _ => None,
         }
     }
 
     /// Returns when there is such an order.
     pub(crate) async fn ordered(&self) -> Leave {
-        self.live().control.until(|orders| orders.paused || orders.rewind.is_some()).await;
+        self.live().control.until(|orders| orders.paused || orders.leaving || orders.rewind.is_some()).await;
         self.order().unwrap_or(Leave::Pause)
     }
 

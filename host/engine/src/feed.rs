@@ -38,6 +38,8 @@ pub(crate) struct ShardClosed {
 pub(crate) struct Feed {
     pages: mpsc::UnboundedReceiver<Result<Fed, shardmill_stream::Error>>,
     ahead: Arc<Ahead>,
+    /// The most bytes that may be in batches at a time.
+    most_in_batches: u64,
     task: JoinHandle<()>,
 }
 
@@ -62,6 +64,7 @@ impl Feed {
         let (sender, pages) = mpsc::unbounded_channel();
         let ahead = Arc::new(Ahead::default());
         let read = Arc::clone(&ahead);
+        let most_in_batches = memory.most_in_batches();
         let task = tokio::spawn(async move {
             let mut was_empty = false;
             loop {
@@ -83,7 +86,12 @@ impl Feed {
                 }
             }
         });
-        Self { pages, ahead, task }
+        Self { pages, ahead, most_in_batches, task }
+    }
+
+    /// The most bytes of the shard's records that may be in batches at a time, by what the budget counts for them.
+    pub(crate) fn most_in_batches(&self) -> u64 {
+        self.most_in_batches
     }
 
     /// Reads nothing more, and lets go of what was read ahead. When the first record of that arrived, in milliseconds

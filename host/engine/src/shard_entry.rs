@@ -31,7 +31,8 @@ impl ShardEntry {
 
     /// Says what the task does now.
     pub fn set_state(&self, state: ShardState) {
-        if let ShardState::Stopped { .. } = state {
+        let is_stop = |state: &ShardState| matches!(state, ShardState::Stopped { .. });
+        if is_stop(&state) && !self.is(is_stop) {
             // An order to start again was about the stop before.
             self.live().control.set_restart(false);
         }
@@ -78,6 +79,12 @@ impl ShardEntry {
     /// What the shard is about, for who watches it and who tells it what to do.
     pub(crate) fn live(&self) -> &Live {
         &self.inner.live
+    }
+
+    fn is(&self, holds: impl FnOnce(&ShardState) -> bool) -> bool {
+        let mut is = false;
+        self.update(|status| is = holds(&status.state));
+        is
     }
 
     fn update(&self, change: impl FnOnce(&mut ShardStatus)) {

@@ -119,6 +119,11 @@ impl Ledger {
         key
     }
 
+    /// The most that is counted for batches of a shard and the guest's copies.
+    pub(super) fn most_copies(&self, key: ShardKey) -> u64 {
+        self.shards.get(&key).map_or(0, |shard| shard.most_copies)
+    }
+
     /// The shard is not read any more. What it holds it holds until that is given back.
     pub(super) fn close(&mut self, key: ShardKey) {
         self.withdraw(key);

@@ -149,6 +149,12 @@ impl Shared {
 // === impl ShardBudget ===
 
 impl ShardBudget {
+    /// The most bytes of its records that may be in batches at a time: the guest has as much, and of both together at most
+    /// half the budget is counted.
+    pub(crate) fn most_in_batches(&self) -> u64 {
+        self.shared.state().ledger.most_copies(self.key) / 2
+    }
+
     /// Waits until it is this shard's turn and a page of so many bytes can be held, with the batch that it makes; more than
     /// the budget has beside that is cut to it. Cancel-safe: who does not wait any more has nothing.
     pub async fn reserve(&mut self, page: u64) -> Reservation {

@@ -11,7 +11,7 @@ use crate::feed::{Fed, PAGE_BYTES};
 use crate::live::Activity;
 
 /// How often a batch that waits for more records looks whether others want its memory.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 // === impl ShardTask ===
 

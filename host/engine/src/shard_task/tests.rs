@@ -36,8 +36,8 @@ use crate::checkpointer::{Cadence, Checkpointer};
 use crate::metrics::ConsumerLabels;
 use crate::policy::Watermark;
 use crate::{
-    Backoff, BatchOptions, Budget, CheckpointBy, DeadLetters, Delivery, Destination, Destinations, FailurePolicy,
-    Guest, Metrics, Options, Status, Then, Tolerance,
+    Allowance, Backoff, BatchOptions, Budget, CheckpointBy, DeadLetters, Delivery, Destination, Destinations,
+    FailurePolicy, Guest, Metrics, Options, Status, Then, Tolerance,
 };
 
 const SHARD: &str = "shardId-000000000000";
@@ -102,6 +102,21 @@ impl Run {
         reader: FakeReader,
         destinations: Option<Destinations>,
     ) -> Self {
+        let (task, begin) =
+            Self::set_up(store, checkpoint, options, guest, reader, destinations, Allowance::default()).await;
+        begin(tokio::spawn(task.run()))
+    }
+
+    /// A task that does not run, and what makes a run of it once it does.
+    async fn set_up(
+        store: Memory,
+        checkpoint: Option<Position>,
+        options: Options,
+        guest: FakeGuest,
+        reader: FakeReader,
+        destinations: Option<Destinations>,
+        allowance: Allowance,
+    ) -> (ShardTask, impl FnOnce(JoinHandle<Ended>) -> Self) {
         let worker = WorkerId::parse("w1").unwrap();
         let (coordinator, _handle, mut events) = Coordinator::new(
             shardmill_lease::Options::new("application", worker),
@@ -141,7 +156,7 @@ impl Run {
         let scene = Arc::new(ShardScene {
             worker: "w1".into(),
             status: entry,
-            share: crate::Allowance::default().share(),
+            share: allowance.share(),
             progress: Mutex::new(Progress::new(Watermark::new(options.checkpoint, checkpoint.clone()))),
             checkpointer: Checkpointer::start(
                 Arc::clone(&lease),
@@ -190,8 +205,7 @@ impl Run {
             deadline: deadline.clone(),
             stop_request: stop_request.clone(),
         };
-        let task = tokio::spawn(task.run());
-        Self {
+        let begin = |task| Self {
             store,
             drain,
             abort,
@@ -205,7 +219,8 @@ impl Run {
             budget,
             task,
             _coordinator,
-        }
+        };
+        (task, begin)
     }
 
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {

@@ -5,6 +5,7 @@ use shardmill_record::Batch;
 
 use super::super::ShardScene;
 use super::window::{Id, Window};
+use crate::Delivery;
 use crate::batch_work::Ledger;
 
 /// One batch of many that are on their way: what is dealt with of it moves the checkpoint when everything before it is dealt
@@ -27,12 +28,15 @@ impl LaneLedger {
 }
 
 impl Ledger for LaneLedger {
-    fn passed(&self, _batch: &Batch, through: usize, records: usize, _is_end: bool) {
+    fn passed(&self, _batch: &Batch, through: usize, records: usize, is_end: bool) {
         let before = self.passed.swap(through, Ordering::Relaxed);
         self.shard.share.spend(records);
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         window.settle(self.ids[before..through].iter().copied());
-        advance(&mut window, &self.shard);
+        // At most once the checkpoint is at the batch's end already.
+        if is_end || self.shard.options.delivery == Delivery::AtLeastOnce {
+            advance(&mut window, &self.shard);
+        }
     }
 }
 

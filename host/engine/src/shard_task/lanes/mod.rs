@@ -2,6 +2,7 @@
 //! batcher is a [`track`]; the [`window`] knows what is dealt with.
 
 mod ledger;
+mod silence;
 mod track;
 mod window;
 
@@ -14,14 +15,18 @@ use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep_until};
 
 use self::ledger::LaneLedger;
+use self::silence::Silence;
 use self::track::{Now, Ready, Track};
 use self::window::{Id, Window};
 use super::ShardTask;
-use crate::Reservation;
+use super::batching::LOOK_EVERY;
 use crate::batch_work::Leave;
 use crate::feed::PAGE_BYTES;
 use crate::flow::{Route, Router};
 use crate::live::Activity;
+use crate::status::ShardState;
+use crate::stop::StopReason;
+use crate::{Delivery, Reservation, Scope};
 
 /// How many batches of each track may be read ahead, the one on its way included.
 const AHEAD: usize = 2;
@@ -31,10 +36,17 @@ const MOST: usize = 100_000;
 /// What of a shard is on its way.
 struct Lanes {
     router: Router,
+    /// The lanes of one batcher after those of another.
     tracks: Vec<Track>,
+    /// One for each batcher.
+    silences: Vec<Silence>,
+    /// How many lanes a batcher has.
+    lanes: usize,
     window: Arc<Mutex<Window>>,
     /// How many records it may hold.
     most: usize,
+    /// How many bytes of texts and payloads the tracks may hold: one record may go over it.
+    most_bytes: usize,
     running: FuturesUnordered<BoxFuture<'static, (usize, Result<(), Leave>)>>,
     /// What pages take, until everything before an id is dealt with.
     held: VecDeque<(Id, Vec<Reservation>)>,
@@ -50,11 +62,33 @@ impl ShardTask {
             Err(leave) => leave,
             Ok(never) => match never {},
         };
-        if matches!(leave, Leave::Drain | Leave::Pause | Leave::Stop(..)) {
+        match &leave {
+            Leave::Stop(scope, reason) if !lanes.running.is_empty() => {
+                self.tell_stop(*scope, reason);
+                // What fails is not tried again for that long; the others come to their end.
+                self.scene.status.live().control.set_leaving(true);
+                let leave = lanes.finish(leave).await;
+                self.scene.status.live().control.set_leaving(false);
+                leave
+            }
             // What is on its way is not to be repeated for that. Whatever does not wait for it ends it.
-            return lanes.finish(leave).await;
+            Leave::Drain | Leave::Pause => lanes.finish(leave).await,
+            _at_once => leave,
         }
-        leave
+    }
+
+    /// Says that a batch stops the shard, or more, while others are on their way, which may take any time.
+    fn tell_stop(&self, scope: Scope, reason: &str) {
+        tracing::error!(
+            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard, reason,
+            "a batch stops the shard; those beside it come to their end first, and are not tried again"
+        );
+        self.scene.status.set_state(ShardState::Stopped { reason: reason.to_owned() });
+        if scope != Scope::Shard {
+            let (stream, shard) = (Arc::clone(&self.work.options.stream), self.scene.shard.clone());
+            let (reason, process) = (reason.to_owned(), scope == Scope::Process);
+            self.stop_request.ask(StopReason { stream, shard, reason, process });
+        }
     }
 
     async fn drive(&mut self, lanes: &mut Lanes) -> Result<std::convert::Infallible, Leave> {
@@ -68,14 +102,8 @@ impl ShardTask {
             if lanes.running.is_empty() && lanes.is_empty() && !self.unpacker.is_empty() {
                 self.wait_for_allowance().await?;
             }
-            self.hand_out(lanes);
-            let now = self.now();
+            let now = self.turn(lanes);
             let is_end = self.nothing_left();
-            if is_end || self.is_short_of_memory(lanes) {
-                lanes.tracks.iter_mut().for_each(Track::close);
-            }
-            lanes.start(self, now);
-            lanes.let_go();
             if is_end && lanes.is_empty() {
                 return Err(Leave::Closed);
             }
@@ -83,7 +111,8 @@ impl ShardTask {
                 self.scene.status.doing(Activity::Waiting);
             }
             let wants_more = self.closed.is_none() && self.unpacker.is_empty() && lanes.has_room();
-            let wakes = lanes.wakes_at();
+            let looks = lanes.tracks.iter().any(Track::is_filling).then(|| now.instant + LOOK_EVERY);
+            let wakes = lanes.wakes_at().into_iter().chain(looks).min();
             let (fence, scene) = (self.scene.lease.fence(), &self.scene);
             let fed = tokio::select! {
                 biased;
@@ -92,7 +121,7 @@ impl ShardTask {
                 () = scene.lease.draining(), if !is_end => return Err(Leave::Drain),
                 leave = scene.status.ordered() => return Err(leave),
                 Some((track, result)) = lanes.running.next() => {
-                    lanes.tracks[track].is_busy = false;
+                    lanes.tracks[track].done();
                     scene.share.keep(lanes.window().open());
                     result?;
                     continue;
@@ -109,15 +138,30 @@ impl ShardTask {
         }
     }
 
-    /// Moves what has been read into the tracks, as far as there is room.
+    /// Hands out what there is, as far as there is room, and hands over what is due at the time that is returned.
+    fn turn(&mut self, lanes: &mut Lanes) -> Now {
+        self.hand_out(lanes);
+        let now = self.now();
+        // For as long as it waits nothing comes to what waits, or nobody could read it.
+        let is_held_up = !self.unpacker.is_empty() || !lanes.has_room();
+        if is_held_up || self.nothing_left() || self.is_short_of_memory(lanes) {
+            lanes.tracks.iter_mut().for_each(Track::hurry);
+        }
+        lanes.start(self, now);
+        lanes.let_go();
+        now
+    }
+
+    /// Moves what has been read into the tracks.
     fn hand_out(&mut self, lanes: &mut Lanes) {
         loop {
             let open = lanes.window().open();
-            let room = lanes.room();
-            if room == 0 {
+            let (room, bytes) = (lanes.room(), lanes.room_in_bytes());
+            if room == 0 || bytes == 0 {
                 return;
             }
             let limits = self.work.options.batch.limits;
+            let limits = BatchLimits { bytes: limits.bytes.min(bytes), ..limits };
             let wanted = BatchLimits { records: open + room.min(limits.records), ..limits };
             let records = self.scene.share.limits(&wanted).records.saturating_sub(open);
             let mut builder = BatchBuilder::default();
@@ -159,8 +203,27 @@ impl ShardTask {
         }
         self.work.metrics.filtered(&self.work.labels, nowhere.len(), invalid);
         self.scene.share.spend(nowhere.len());
-        lanes.window().settle(nowhere);
+        lanes.window().leave_out(nowhere);
         lanes.advance(&self.scene);
+    }
+
+    /// Works until nothing is on its way: the most bytes that were held, and how many records are done.
+    #[cfg(test)]
+    pub(super) async fn work_through_lanes(&mut self) -> (usize, usize) {
+        let mut lanes = Lanes::new(self);
+        let mut most = 0;
+        loop {
+            self.turn(&mut lanes);
+            most = most.max(lanes.tracks.iter().map(Track::bytes).sum());
+            match lanes.running.next().await {
+                Some((track, _ended)) => lanes.tracks[track].done(),
+                None if lanes.is_empty() => break,
+                // What is left waits for more, and there is none.
+                None => lanes.tracks.iter_mut().for_each(Track::hurry),
+            }
+        }
+        let window = lanes.window();
+        (most, usize::try_from(window.next()).unwrap_or(0) - window.open())
     }
 
     fn now(&self) -> Now {
@@ -180,16 +243,22 @@ impl Lanes {
     fn new(task: &ShardTask) -> Self {
         let options = &task.work.options;
         let flow = Arc::clone(&options.flow);
-        let batches = flow.batchers.iter().map(|batcher| batcher.batch).chain([options.batch]);
-        let now = task.now();
-        let tracks: Vec<Track> =
-            batches.flat_map(|batch| (0..flow.lanes).map(move |lane| Track::new(batch, lane == 0, now))).collect();
-        let largest = flow.batchers.iter().map(|batcher| batcher.batch.limits.records).max().unwrap_or(0);
-        let largest = largest.max(options.batch.limits.records);
+        let batches: Vec<_> = flow.batchers.iter().map(|batcher| batcher.batch).chain([options.batch]).collect();
+        let lanes = flow.lanes as usize;
+        // Where records end in any order, no batch says how far everything is.
+        let says_through = options.delivery == Delivery::AtMostOnce && batches.len() * lanes == 1;
+        let track = |batch| std::iter::repeat_with(move || Track::new(batch, says_through)).take(lanes);
+        let tracks: Vec<Track> = batches.iter().copied().flat_map(track).collect();
+        let largest = batches.iter().map(|batch| batch.limits.records).max().unwrap_or(0);
+        let now = Instant::now();
         Self {
             most: tracks.len().saturating_mul(largest).saturating_mul(AHEAD).min(MOST.max(largest)),
+            most_bytes: usize::try_from(options.bytes_in_batches().min(task.feed.most_in_batches()))
+                .unwrap_or(usize::MAX),
             router: Router::new(flow, Arc::clone(&options.stream), task.scene.shard.as_str()),
             tracks,
+            silences: batches.iter().map(|batch| Silence::new(batch, now)).collect(),
+            lanes,
             window: Arc::default(),
             running: FuturesUnordered::new(),
             held: VecDeque::new(),
@@ -205,8 +274,13 @@ impl Lanes {
         self.most.saturating_sub(self.window().len())
     }
 
+    /// How many bytes more may be handed out, as far as records fit into that.
+    fn room_in_bytes(&self) -> usize {
+        self.most_bytes.saturating_sub(self.tracks.iter().map(Track::bytes).sum())
+    }
+
     fn has_room(&self) -> bool {
-        self.room() > 0
+        self.room() > 0 && self.room_in_bytes() > 0
     }
 
     fn is_empty(&self) -> bool {
@@ -216,19 +290,28 @@ impl Lanes {
     /// Hands over what may be.
     fn start(&mut self, task: &ShardTask, now: Now) {
         for (index, track) in self.tracks.iter_mut().enumerate() {
-            let Some(ready) = track.take(now) else { continue };
-            track.is_busy = true;
-            let Ready { batch, ids, refused } = ready;
+            let Some(Ready { batch, ids, refused }) = track.take(now) else { continue };
+            self.silences[index / self.lanes].broken(now.instant);
             let ledger = LaneLedger::new(Arc::clone(&task.scene), Arc::clone(&self.window), ids);
             let work = Arc::clone(&task.work);
-            self.running.push(Box::pin(async move {
-                let result = match batch.is_empty() {
-                    true => work.process_nothing().await,
-                    false => work.process(batch, &refused, &ledger).await,
-                };
-                (index, result)
-            }));
+            self.running.push(Box::pin(async move { (index, work.process(batch, &refused, &ledger).await) }));
         }
+        for batcher in 0..self.silences.len() {
+            if self.silence_at(batcher).is_some_and(|at| at <= now.instant) {
+                self.silences[batcher].broken(now.instant);
+                let first = batcher * self.lanes;
+                self.tracks[first].take_nothing();
+                let work = Arc::clone(&task.work);
+                self.running.push(Box::pin(async move { (first, work.process_nothing().await) }));
+            }
+        }
+    }
+
+    /// When the guest is told that nothing has come for a batcher, unless something does: in the first of its lanes, for all.
+    fn silence_at(&self, batcher: usize) -> Option<Instant> {
+        let lanes = &self.tracks[batcher * self.lanes..][..self.lanes];
+        let at = self.silences[batcher].told_at()?;
+        (lanes.iter().all(Track::has_nothing) && !lanes[0].is_busy()).then_some(at)
     }
 
     /// Lets the checkpoint pass what is dealt with.
@@ -245,7 +328,8 @@ impl Lanes {
     }
 
     fn wakes_at(&self) -> Option<Instant> {
-        self.tracks.iter().filter_map(Track::wakes_at).min()
+        let silences = (0..self.silences.len()).filter_map(|batcher| self.silence_at(batcher));
+        self.tracks.iter().filter_map(Track::wakes_at).chain(silences).min()
     }
 
     /// Waits for what is on its way. Why the shard is left then.

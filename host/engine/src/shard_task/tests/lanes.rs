@@ -1,6 +1,6 @@
 //! Shards whose records are spread over lanes and batchers, and what a filter keeps out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use proptest::prelude::*;
 use shardmill_filter::{Filter, OnInvalidJson, Pattern};
@@ -269,4 +269,221 @@ async fn where_an_unreadable_record_stops_the_shard_what_stands_before_it_is_don
         run.until("what stands before it is checkpointed", |run| run.checkpoint() == "4/0").await;
         assert_eq!(run.kept.sent().len(), 4);
     }
+}
+
+/// A guest that is never done.
+fn stuck() -> FakeGuest {
+    FakeGuest { takes: Duration::from_secs(1_000_000), ..FakeGuest::new(|_, batch| Ok(copy(batch))) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_once_the_checkpoint_is_behind_a_timed_batch_before_it_is_handed_over() {
+    let limits = BatchLimits { records: 1000, bytes: 1 << 20 };
+    let wait = Duration::from_millis(50);
+    let window = Some(Window { length: Duration::from_secs(60) });
+    for batch in [
+        BatchOptions { limits, wait, window, empty: false },
+        BatchOptions { limits, wait, window: None, empty: true },
+        BatchOptions { limits, wait: Duration::ZERO, window, empty: false },
+    ] {
+        let failure = FailurePolicy { then: Then::DeadLetter, ..options().failure };
+        let options = Options { batch, delivery: Delivery::AtMostOnce, failure, ..options() };
+        let reader = || FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+        let run = Run::start_of(Memory::new(), None, options.clone(), stuck(), reader()).await;
+        run.until("the checkpoint is behind what the guest has", |run| run.checkpoint() == "10/0").await;
+        // And stays there when the guest is done, and where it fails.
+        let guest = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 4, true)));
+        let run = Run::start_of(Memory::new(), None, options, guest, reader()).await;
+        run.until("what fails is given up at once", |run| run.letters.stored.lock().unwrap().len() == 1).await;
+        run.until("the others are sent", |run| run.kept.sent().len() == 9).await;
+        assert_eq!(run.checkpoint(), "10/0");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_windows_too_a_guest_says_nothing_of_what_it_does_not_see() {
+    let pattern = r#"{"partitionKey": [{"anything-but": ["k030"]}]}"#;
+    let flow = Flow { filter: Some(filter(pattern, OnInvalidJson::Drop)), ..Flow::default() };
+    let window = Some(Window { length: Duration::from_secs(60) });
+    let batch = BatchOptions { window, ..options().batch };
+    let options = Options { checkpoint: CheckpointBy::Guest, batch, ..spread(flow) };
+    let run = Run::start_with(options, [(1..=29).collect(), vec![30]], true, |_, batch| {
+        Ok(Outcome { checkpoint: Some(batch.position(batch.len() - 1)), ..copy(batch) })
+    })
+    .await;
+    assert_eq!(tokio::time::timeout(Duration::from_secs(600), run.task).await.unwrap().unwrap(), Ended::Complete);
+}
+
+/// An aggregate that names one long key for each of many records.
+fn hostile(records: usize, key: usize) -> shardmill_record::Page {
+    let record = UserRecord { partition_key: "k".repeat(key), explicit_hash_key: None, data: Bytes::from_static(b"7") };
+    let mut aggregate = shardmill_record::aggregate::Aggregator::default();
+    (0..records).for_each(|_| aggregate.push(&record));
+    let (payload, _hash_key) = aggregate.finish().unwrap();
+    let mut page = shardmill_record::PageBuilder::default();
+    page.push("1", "a", &payload, 0).unwrap();
+    page.build()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_in_lanes_is_bounded_in_bytes_whatever_an_aggregate_holds() {
+    const KEY: usize = 50_000;
+    let page = hostile(400, KEY);
+    assert!(page.content() < 2 * KEY, "it is small as it comes");
+    for wait in [Duration::ZERO, Duration::from_secs(3600)] {
+        let limits = BatchLimits { records: 100, bytes: 150_000 };
+        let batch = BatchOptions { limits, wait, ..BatchOptions::default() };
+        let options = Options { batch, ..lanes(3) };
+        let most = options.bytes_in_batches() as usize;
+        assert!(most as u64 <= BATCH);
+        let reader = FakeReader { pages: VecDeque::new(), ends: false };
+        let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+        let allowance = Allowance::default();
+        let (mut task, _begin) = Run::set_up(Memory::new(), None, options, guest, reader, None, allowance).await;
+        task.unpacker.push(page.clone());
+        let (bytes, done) = task.work_through_lanes().await;
+        assert!(bytes <= most + KEY + 100, "{bytes} bytes at once, and {most} are reserved");
+        assert!(bytes > most - 150_000, "{bytes} of {most} bytes are used");
+        assert_eq!(done, 400, "and nothing waits for ever");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_hold_no_more_than_the_budget_counts_for_them() {
+    let limits = BatchLimits { records: 100, bytes: 4 << 20 };
+    let options = Options { batch: BatchOptions { limits, ..BatchOptions::default() }, ..lanes(256) };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    let reader = FakeReader { pages: VecDeque::new(), ends: false };
+    let allowance = Allowance::default();
+    let (mut task, _begin) = Run::set_up(Memory::new(), None, options, guest, reader, None, allowance).await;
+    task.unpacker.push(hostile(400, 50_000));
+    let (bytes, done) = task.work_through_lanes().await;
+    assert!(bytes as u64 <= BATCH + 50_100, "{bytes} bytes at once");
+    assert_eq!(done, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_does_not_hold_up_the_others() {
+    let wait = Duration::from_secs(3600);
+    let report = Batcher {
+        name: "report".into(),
+        when: Some(filter(r#"{"partitionKey": ["k001"]}"#, OnInvalidJson::Drop)),
+        batch: BatchOptions { wait, ..options().batch },
+    };
+    let flow = Flow { batchers: vec![report], ..Flow::default() };
+    let run = Run::start_with(spread(flow), [(1..=6000).collect()], false, |_, batch| Ok(copy(batch))).await;
+    // The first one of the report is among the first records.
+    run.until("the others are sent", |run| run.kept.sent().len() >= 6000 - 10).await;
+    assert_order_of_keys(&run.kept.sent());
+}
+
+#[tokio::test(start_paused = true)]
+async fn lanes_do_not_wait_for_records_that_stand_behind_a_hot_key() {
+    let batch = BatchOptions { wait: Duration::from_secs(3600), ..options().batch };
+    let options = Options { batch, ..lanes(4) };
+    // Most are of one key.
+    let numbers: Vec<u64> = (1..=400).flat_map(|n| [n * 600, n * 600 + n % 7]).collect();
+    let count = numbers.iter().collect::<std::collections::BTreeSet<_>>().len();
+    let numbers: Vec<u64> = numbers.into_iter().collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+    let run = Run::start_with(options, [numbers], false, |_, batch| Ok(copy(batch))).await;
+    run.until("all but what waits in four lanes is sent", |run| run.kept.sent().len() >= count - 40).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_goes_when_others_want_its_memory() {
+    let batch = BatchOptions { wait: Duration::from_secs(3600), ..options().batch };
+    let run =
+        Run::start_with(Options { batch, ..lanes(2) }, [(1..=5).collect()], false, |_, batch| Ok(copy(batch))).await;
+    sleep(Duration::from_secs(60)).await;
+    assert!(run.kept.sent().is_empty(), "it waits");
+    let budget = run.budget.clone();
+    let _waits = tokio::spawn(async move { budget.reserve(BUDGET).await });
+    run.until("it is handed over", |run| run.kept.sent().len() == 5).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_waits_goes_when_no_more_records_may_be_handed_over() {
+    let batch = BatchOptions { wait: Duration::from_secs(3600), ..options().batch };
+    let reader = FakeReader { pages: [(1..=50).collect()].into(), ends: false };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    let options = Options { batch, ..lanes(2) };
+    let allowance = Allowance::of(5);
+    let (task, begin) = Run::set_up(Memory::new(), None, options, guest, reader, None, allowance.clone()).await;
+    let run = begin(tokio::spawn(task.run()));
+    run.until("they are sent", |run| run.kept.sent().len() == 5).await;
+    allowance.used_up().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silence_is_told_only_when_no_lane_has_anything() {
+    for key in 1..=4 {
+        let batch = BatchOptions { wait: Duration::from_millis(50), empty: true, ..options().batch };
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let noting = Arc::clone(&sizes);
+        let guest = FakeGuest {
+            takes: Duration::from_millis(30),
+            ..FakeGuest::new(move |_, batch| {
+                noting.lock().unwrap().push(batch.len());
+                Ok(copy(batch))
+            })
+        };
+        // All in one lane, for as long as ten batches take.
+        let reader = FakeReader { pages: [(1..=100).map(|n| n * 600 + key).collect()].into(), ends: false };
+        let run = Run::start_of(Memory::new(), None, Options { batch, ..lanes(4) }, guest, reader).await;
+        run.until("a silence is told", |_| sizes.lock().unwrap().contains(&0)).await;
+        let before: usize = sizes.lock().unwrap().iter().take_while(|size| **size > 0).sum();
+        assert_eq!(before, 100);
+        assert_eq!(run.kept.sent().len(), 100);
+    }
+}
+
+fn has(batch: &Batch, wanted: u64) -> bool {
+    batch.iter().any(|record| number(record.data) == wanted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_one_lane_calls_away_those_that_would_be_tried_again() {
+    // The host cannot make the call for the first record, for as long as it takes.
+    let unmade = Arc::new(AtomicU32::new(0));
+    let counting = Arc::clone(&unmade);
+    let run = Run::start_with(lanes(4), [(1..=4).collect()], false, move |_, batch| match batch {
+        batch if has(batch, 4) => Err(Failure::Guest(ProcessError::StopShard { message: "enough".into() })),
+        batch if has(batch, 1) => {
+            counting.fetch_add(1, Ordering::SeqCst);
+            Err(Failure::Host("no instance".into()))
+        }
+        batch => Ok(copy(batch)),
+    })
+    .await;
+    let reason = run.stopped().await;
+    assert!(unmade.load(Ordering::SeqCst) > 0, "they are in different lanes");
+    assert!(reason.contains("enough"), "{reason}");
+    run.until("the task stands", |run| run.metrics.shards_stopped.get_or_create(&labels()).get() == 1).await;
+    // It obeys as any stopped shard.
+    assert!(run.status.restart("p", SHARD));
+    assert_eq!(run.task.await.unwrap(), Ended::Restart);
+}
+
+fn labels() -> ConsumerLabels {
+    ConsumerLabels { processor: "p".into(), stream: "s".into() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_in_one_lane_is_told_while_others_are_on_their_way() {
+    let failure = FailurePolicy { attempts: 1, then: Then::StopProcess, ..options().failure };
+    let numbers = || [(1..=4).collect::<Vec<u64>>()];
+    let run = Run::start_with(Options { failure, ..lanes(4) }, numbers(), false, |_, batch| {
+        Ok(failing(batch, |number| number == 4, true))
+    })
+    .await;
+    // Nobody takes what the other lanes put out.
+    run.kept.closed.store(true, Ordering::SeqCst);
+    let reason = run.stopped().await;
+    assert!(reason.contains("poison"), "{reason}");
+    assert!(run.stop_request.get().is_some_and(|asked| asked.process && asked.reason.contains("poison")));
+    assert_eq!(run.metrics.shards_stopped.get_or_create(&labels()).get(), 0, "it is not left yet");
+    run.kept.closed.store(false, Ordering::SeqCst);
+    run.until("what stands before it is done", |run| run.checkpoint() == "3/0").await;
+    assert_eq!(run.metrics.shards_stopped.get_or_create(&labels()).get(), 1);
+    assert_eq!(run.kept.sent().len(), 3);
 }
