@@ -10,7 +10,7 @@ use crate::guest_log::GuestLog;
 use crate::guest_metrics::Measurement;
 use crate::limiter::Limiter;
 use crate::metrics::ProcessorMetrics;
-use crate::runtime::TICK;
+use crate::threads::{Computed, Pace};
 use crate::{Limits, wasi};
 
 /// Handles of host resources that an instance may hold at once, standard streams and timers.
@@ -23,6 +23,8 @@ pub(crate) struct Host {
     pub(crate) limiter: Limiter,
     pub(crate) log: GuestLog,
     pub(crate) cpu: Cpu,
+    /// The current call's.
+    pub(crate) pace: Arc<Pace>,
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) metrics: ProcessorMetrics,
     processor: Arc<str>,
@@ -44,6 +46,14 @@ pub(crate) struct Cpu {
     used: Duration,
 }
 
+/// What a guest does next that has seen the clock tick.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    GiveWay,
+    Stop,
+}
+
 // === impl Host ===
 
 impl Host {
@@ -53,6 +63,7 @@ impl Host {
         limits: &Limits,
         log: GuestLog,
         metrics: ProcessorMetrics,
+        pace: Arc<Pace>,
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
@@ -61,7 +72,8 @@ impl Host {
             table,
             limiter: Limiter::new(limits.memory_bytes),
             log,
-            cpu: Cpu { limit: limits.cpu_time, used: Duration::ZERO },
+            cpu: Cpu::new(limits.cpu_time),
+            pace,
             configuration,
             metrics,
             processor,
@@ -76,12 +88,12 @@ impl Host {
         store.set_hostcall_fuel(limits.outcome_bytes);
         store.set_max_component_handles(HANDLES);
         store.epoch_deadline_callback(|mut store| {
-            let cpu = &mut store.data_mut().cpu;
-            cpu.used += TICK;
-            if cpu.is_used_up() {
-                return Ok(UpdateDeadline::Interrupt);
-            }
-            Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+            let host = store.data_mut();
+            Ok(match host.cpu.tick(host.pace.computed()) {
+                Next::Stop => UpdateDeadline::Interrupt,
+                Next::GoOn => UpdateDeadline::Continue(1),
+                Next::GiveWay => UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())),
+            })
         });
         store
     }
@@ -123,6 +135,22 @@ impl Configuration {
 // === impl Cpu ===
 
 impl Cpu {
+    fn new(limit: Duration) -> Self {
+        Self { limit, used: Duration::ZERO }
+    }
+
+    /// The clock has ticked since the guest looked at it last, which may have been before it waited for something.
+    fn tick(&mut self, computed: Computed) -> Next {
+        self.used = computed.all;
+        if self.is_used_up() {
+            Next::Stop
+        } else if computed.is_turn_over() {
+            Next::GiveWay
+        } else {
+            Next::GoOn
+        }
+    }
+
     pub(crate) fn begin(&mut self) {
         self.used = Duration::ZERO;
     }
@@ -141,6 +169,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_guest_gives_way_when_its_turn_is_over_and_is_stopped_when_it_has_computed_for_too_long() {
+        let ms = Duration::from_millis;
+        let mut cpu = Cpu::new(ms(100));
+        let mut tick = |turn, all| cpu.tick(Computed { turn: ms(turn), all: ms(all) });
+        assert_eq!(tick(10, 10), Next::GiveWay);
+        // It has waited for something, has just begun again, and meets a tick from long ago: that is not its computing.
+        assert_eq!([tick(0, 10), tick(1, 11), tick(8, 18)], [Next::GoOn, Next::GoOn, Next::GoOn]);
+        assert_eq!(tick(10, 100), Next::GiveWay);
+        assert_eq!(tick(1, 101), Next::Stop);
+        assert!(cpu.is_used_up());
+        cpu.begin();
+        assert!(!cpu.is_used_up());
+    }
 
     #[test]
     fn a_dot_reaches_into_tables() {

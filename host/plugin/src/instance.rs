@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shardmill_record::Batch;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
@@ -13,6 +13,7 @@ use crate::abi::{Event, Exports, Returned};
 use crate::host::{Configuration, Host};
 use crate::machine::Machine;
 use crate::metrics::ProcessorMetrics;
+use crate::threads::{Allowance, Kept, Pace};
 use crate::{
     Failure, GivenUpRecord, HookOutcome, InvalidOutcome, Limits, Outcome, Plugin, ShardContext, Timeout, Trap,
 };
@@ -28,7 +29,7 @@ const TEXT_CHARACTERS: usize = 2000;
 /// dropped, it is not usable any more and must be dropped.
 pub struct Instance {
     /// It is away during a call, and for good if it cannot be called again.
-    machine: Option<Machine>,
+    machine: Option<Kept<Machine>>,
     plugin: Plugin,
     metrics: ProcessorMetrics,
     /// As it was after the latest call.
@@ -43,13 +44,13 @@ struct Ended<T> {
     result: Result<T, Failure>,
     memory: usize,
     /// If another call can be made.
-    machine: Option<Machine>,
+    machine: Option<Kept<Machine>>,
 }
 
 // === impl Instance ===
 
 impl Instance {
-    pub(crate) fn new(machine: Machine, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
+    pub(crate) fn new(machine: Kept<Machine>, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
         Self { memory: machine.memory(), machine: Some(machine), plugin, metrics }
     }
 
@@ -75,11 +76,17 @@ impl Instance {
         self.machine.as_mut()?.vacate()
     }
 
-    pub(crate) async fn init(&mut self, config: Arc<Configuration>) -> Result<(), Failure> {
-        let limit = self.plugin.limits().start_timeout;
+    /// Nothing is left of it when this ends.
+    pub(crate) async fn dismantle(mut self) {
+        if let Some(machine) = self.machine.take() {
+            self.plugin.line().run(&Pace::new(), async move { drop(machine) }).await;
+        }
+    }
+
+    pub(crate) async fn init(&mut self, config: Arc<Configuration>, allowance: &Allowance) -> Result<(), Failure> {
         self.call(
             "init",
-            limit,
+            allowance,
             None,
             move |exports, store| Box::pin(async move { exports.init(store, config.text()).await }),
             |refused| refused.map_err(Failure::Refused),
@@ -92,11 +99,11 @@ impl Instance {
     /// # Errors
     /// See [`Failure`]; see [`is_usable`](Self::is_usable) for whether another call can be made.
     pub async fn process_batch(&mut self, shard: &ShardContext, records: &Batch) -> Result<Outcome, Failure> {
-        let limit = self.plugin.limits().batch_timeout;
+        let allowance = Allowance::new(self.plugin.limits().batch_timeout);
         let (context, records) = (shard.clone(), records.clone());
         self.call(
             "process-batch",
-            limit,
+            &allowance,
             Some(shard),
             move |exports, store| Box::pin(async move { exports.process_batch(store, &context, &records).await }),
             returned,
@@ -113,7 +120,8 @@ impl Instance {
         self.hook(id, shard, Event::Assigned).await
     }
 
-    /// Tells that the shard goes to another worker, or that this one stops. The call is ended after `time_left_ms`.
+    /// Tells that the shard goes to another worker, or that this one stops. The call is ended after `time_left_ms`,
+    /// waits for a thread included.
     pub async fn revoked(&mut self, id: u64, shard: &ShardContext, time_left_ms: u64) -> Result<HookOutcome, Failure> {
         self.hook(id, shard, Event::Revoked { time_left_ms }).await
     }
@@ -143,10 +151,10 @@ impl Instance {
         if !self.plugin.module().hooks() {
             return Ok(());
         }
-        let limit = self.plugin.limits().hook_timeout;
+        let allowance = Allowance::new(self.plugin.limits().hook_timeout);
         self.call(
             "shutdown",
-            limit,
+            &allowance,
             None,
             |exports, store| Box::pin(exports.shutdown(store)),
             |failed| failed.map_err(Failure::Refused),
@@ -158,14 +166,15 @@ impl Instance {
         if !self.plugin.module().hooks() {
             return Ok(HookOutcome::default());
         }
-        let limit = match event {
-            Event::Revoked { time_left_ms } => Duration::from_millis(time_left_ms),
-            _ => self.plugin.limits().hook_timeout,
+        let allowance = match event {
+            // The lease goes when it goes.
+            Event::Revoked { time_left_ms } => Allowance::with_waits(Duration::from_millis(time_left_ms)),
+            _ => Allowance::new(self.plugin.limits().hook_timeout),
         };
         let (name, context) = (event.name(), shard.clone());
         self.call(
             name,
-            limit,
+            &allowance,
             Some(shard),
             move |exports, store| Box::pin(async move { exports.hook(store, id, &context, event).await }),
             returned,
@@ -173,12 +182,12 @@ impl Instance {
         .await
     }
 
-    /// Makes a call on the threads of guests, within this time, the wait for a thread included. Until it has come to an
-    /// end the instance counts as broken: if this future is dropped, it stays so.
+    /// Makes a call on the threads of guests, within the time that it may take. Until it has come to an end the instance
+    /// counts as broken: if this future is dropped, it stays so.
     async fn call<T, R>(
         &mut self,
         name: &'static str,
-        limit: Duration,
+        allowance: &Allowance,
         shard: Option<&ShardContext>,
         call: impl for<'a> FnOnce(&'a Exports, &'a mut Store<Host>) -> Calling<'a, T> + Send + 'static,
         read: fn(T) -> Result<R, Failure>,
@@ -192,18 +201,16 @@ impl Instance {
             return Err(Failure::Host(reason.to_owned()));
         };
         let started = Instant::now();
-        machine.prepare(shard);
+        machine.prepare(shard, allowance.pace());
         let log = machine.store.data().log.clone();
         let plugin = self.plugin.clone();
-        let metrics = self.metrics.clone();
-        let running = self.plugin.threads().run(async move {
-            metrics.waited(started.elapsed());
+        let running = self.plugin.line().run_within(allowance, async move {
             machine.begin();
-            let result = call(&machine.exports, &mut machine.store).await;
+            let Machine { exports, store, .. } = &mut *machine;
+            let result = call(exports, store).await;
             Ended::new(machine, result, plugin.limits(), read)
         });
-        // Timed here and not there: no thread of guests has to be free for the time to be over.
-        let result = match timeout(limit, running).await {
+        let result = match running.await {
             Ok(ended) => {
                 self.memory = ended.memory;
                 self.machine = ended.machine;
@@ -211,7 +218,7 @@ impl Instance {
             }
             Err(_elapsed) => {
                 log.end();
-                Err(Failure::Timeout(Timeout::Wall(limit)))
+                Err(Failure::Timeout(Timeout::Wall(allowance.time())))
             }
         };
         self.metrics.called(name, started.elapsed(), &result);
@@ -231,7 +238,7 @@ impl fmt::Debug for Instance {
 impl<R> Ended<R> {
     /// What a call came to. A machine that broke down is dropped here, where the guest ran: freeing its memory takes time.
     fn new<T>(
-        mut machine: Machine,
+        mut machine: Kept<Machine>,
         result: wasmtime::Result<T>,
         limits: &Limits,
         read: fn(T) -> Result<R, Failure>,

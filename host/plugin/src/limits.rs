@@ -5,14 +5,14 @@ use std::time::Duration;
 pub struct Limits {
     /// Bytes of all linear memories and tables of an instance together. Default 64 MiB.
     pub memory_bytes: usize,
-    /// How long one `process-batch` may take, waiting included. Default 60 s.
+    /// How long one `process-batch` may take, what it waits for included, but for a thread of guests. Default 60 s.
     pub batch_timeout: Duration,
-    /// How long one hook may take; `revoked` has the time that is left instead. Default 10 s.
+    /// How long one hook may take, counted in the same way; `revoked` has the time that is left instead. Default 10 s.
     pub hook_timeout: Duration,
-    /// How long making an instance and its `init` may take. Default 30 s.
+    /// How long making an instance and its `init` may take together, counted in the same way. Default 30 s.
     pub start_timeout: Duration,
-    /// How long one call may compute, in steps of [`crate::runtime::TICK`]. A guest that computes gives way to other
-    /// tasks at each step. Default 30 s.
+    /// How long one call may compute, making an instance and its `init` together; it is looked at each
+    /// [`crate::runtime::TICK`]. A guest that computes gives way to others each one or two of them. Default 30 s.
     pub cpu_time: Duration,
     /// Bytes that a guest may hand the host in one call or one outcome, counted as the host keeps them. Default 32 MiB.
     pub outcome_bytes: usize,

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::sync::Arc;
 
 use tokio::sync::OwnedSemaphorePermit;
 use wasmtime::Store;
@@ -7,10 +8,10 @@ use crate::ShardContext;
 use crate::abi::Exports;
 use crate::host::Host;
 use crate::metrics::ProcessorMetrics;
+use crate::threads::Pace;
 
-/// How many ticks pass before a call gives way for the first time. One would be over at once for a call that begins just
-/// before the clock ticks: with two, whatever takes less than a tick is done in one turn.
-pub(crate) const FIRST_TURN: u64 = 2;
+/// How many ticks pass before a call looks whether its turn is over.
+pub(crate) const TICKS: u64 = 1;
 
 /// What an instance is made of, and what a call takes along to where it runs. What can be called again comes back from
 /// there.
@@ -36,16 +37,17 @@ impl Machine {
     }
 
     /// A call is about to be handed over.
-    pub(crate) fn prepare(&mut self, shard: Option<&ShardContext>) {
+    pub(crate) fn prepare(&mut self, shard: Option<&ShardContext>, pace: &Arc<Pace>) {
         let host = self.store.data_mut();
         host.cpu.begin();
+        host.pace = Arc::clone(pace);
         host.limiter.take_refused();
         host.log.begin(shard);
     }
 
-    /// A call begins to run: its time is counted from now, however long it waited for a thread.
+    /// A call begins to run.
     pub(crate) fn begin(&mut self) {
-        self.store.set_epoch_deadline(FIRST_TURN);
+        self.store.set_epoch_deadline(TICKS);
     }
 
     /// Bytes of all memories and tables together.

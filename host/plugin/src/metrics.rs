@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::threads::Kind;
 use crate::{Failure, GuestMetrics};
 
 /// What this room counts. Cheap to clone; clones count together.
@@ -21,8 +22,9 @@ pub struct Metrics {
     failures: Family<FailureLabels, Counter>,
     /// `shardmill_plugin_call_seconds`: how long calls take, by `call`.
     call_seconds: Family<CallLabels, Histogram, fn() -> Histogram>,
-    /// `shardmill_plugin_wait_seconds`: how long calls wait for a thread.
-    wait_seconds: Family<ProcessorLabels, Histogram, fn() -> Histogram>,
+    /// `shardmill_plugin_wait_seconds`: how long calls wait for each of their turns on a thread of guests, by `class`:
+    /// `short` for those that have just come or have waited for something else, `long` for those that compute.
+    wait_seconds: Family<WaitLabels, Histogram, fn() -> Histogram>,
     /// `shardmill_plugin_instances`: instances that exist.
     instances: Family<ProcessorLabels, Gauge>,
     /// `shardmill_plugin_instances_created_total`: instances that were made.
@@ -61,6 +63,19 @@ struct FailureLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabels {
+    processor: String,
+    class: &'static str,
+}
+
+/// How long a processor's calls wait for their turns.
+#[derive(Debug, Clone)]
+pub(crate) struct Waits {
+    short: Histogram,
+    long: Histogram,
+}
+
 /// The metrics of one processor.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessorMetrics {
@@ -80,7 +95,7 @@ impl Metrics {
         register.register("shardmill_plugin_call_failures", help, metrics.failures.clone());
         let help = "How long calls of guests take";
         register.register_with_unit("shardmill_plugin_call", help, Unit::Seconds, metrics.call_seconds.clone());
-        let help = "How long calls of guests wait for one of the threads of guests";
+        let help = "How long calls of guests wait for each of their turns on a thread of guests";
         register.register_with_unit("shardmill_plugin_wait", help, Unit::Seconds, metrics.wait_seconds.clone());
         register.register("shardmill_plugin_instances", "Instances that exist", metrics.instances.clone());
         let help = "Instances that were made";
@@ -166,8 +181,12 @@ impl ProcessorMetrics {
         }
     }
 
-    pub(crate) fn waited(&self, time: Duration) {
-        self.all.wait_seconds.get_or_create(&self.labels).observe(time.as_secs_f64());
+    pub(crate) fn waits(&self) -> Waits {
+        let of = |class| {
+            let labels = WaitLabels { processor: self.labels.processor.clone(), class };
+            self.all.wait_seconds.get_or_create_owned(&labels)
+        };
+        Waits { short: of("short"), long: of("long") }
     }
 
     pub(crate) fn instance_created(&self) {
@@ -193,6 +212,18 @@ impl ProcessorMetrics {
     }
 }
 
+// === impl Waits ===
+
+impl Waits {
+    pub(crate) fn observe(&self, kind: Kind, time: Duration) {
+        let histogram = match kind {
+            Kind::Come => &self.short,
+            Kind::GivenWay => &self.long,
+        };
+        histogram.observe(time.as_secs_f64());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use prometheus_client::encoding::text::encode;
@@ -205,7 +236,8 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         let processor = metrics.of_processor("flights");
         processor.instance_created();
-        processor.waited(Duration::from_millis(1));
+        processor.waits().observe(Kind::Come, Duration::from_millis(1));
+        (0..2).for_each(|_| processor.waits().observe(Kind::GivenWay, Duration::from_millis(1)));
         processor.memory(7);
         processor.memory(5);
         processor.log_line_dropped();
@@ -220,7 +252,8 @@ mod tests {
             r#"shardmill_plugin_calls_total{processor="flights",call="process-batch"} 1"#,
             r#"shardmill_plugin_call_failures_total{processor="flights",call="process-batch",kind="host"} 1"#,
             r#"shardmill_plugin_call_seconds_count{processor="flights",call="process-batch"} 1"#,
-            r#"shardmill_plugin_wait_seconds_count{processor="flights"} 1"#,
+            r#"shardmill_plugin_wait_seconds_count{processor="flights",class="short"} 1"#,
+            r#"shardmill_plugin_wait_seconds_count{processor="flights",class="long"} 2"#,
             r#"shardmill_plugin_instances{processor="flights"} 1"#,
             r#"shardmill_plugin_instances_created_total{processor="flights"} 1"#,
             r#"shardmill_plugin_memory_high_water_bytes{processor="flights"} 7"#,

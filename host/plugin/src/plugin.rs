@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
@@ -14,9 +14,9 @@ use crate::guest_log::{Budget, GuestLog};
 use crate::host::{Configuration, Host};
 use crate::instance::explain;
 use crate::interface::Contract;
-use crate::machine::{FIRST_TURN, Machine};
+use crate::machine::{Machine, TICKS};
 use crate::metrics::ProcessorMetrics;
-use crate::threads::Threads;
+use crate::threads::{Allowance, Kept, Line, Pace};
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
 
 /// What a configuration says of one processor's guest.
@@ -38,6 +38,7 @@ pub struct Plugin(Arc<Inner>);
 
 struct Inner {
     runtime: Runtime,
+    line: Line,
     module: Module,
     pre: InstancePre<Host>,
     indices: abi::Indices,
@@ -63,8 +64,10 @@ impl Plugin {
             Value::Object(table) => table,
             _nothing => serde_json::Map::new(),
         };
+        let metrics = runtime.metrics().of_processor(&settings.processor);
         Ok(Self(Arc::new(Inner {
-            metrics: runtime.metrics().of_processor(&settings.processor),
+            line: runtime.threads().line(&settings.processor, metrics.waits()),
+            metrics,
             log_budget: Arc::new(Budget::new(settings.limits.log_lines_per_second)),
             processor: settings.processor.as_str().into(),
             configuration: Arc::new(Configuration::new(config)),
@@ -106,14 +109,12 @@ impl Plugin {
 
     /// [`instance`](Self::instance), with a permit that is given back when nothing is left of it.
     pub(crate) async fn start(&self, permit: Option<OwnedSemaphorePermit>) -> Result<Instance, Failure> {
-        let Inner { runtime, configuration, limits, metrics, .. } = &*self.0;
+        let Inner { line, configuration, limits, metrics, .. } = &*self.0;
         let started = Instant::now();
-        let plugin = self.clone();
-        let making = runtime.threads().run(async move {
-            plugin.0.metrics.waited(started.elapsed());
-            plugin.make(permit).await
-        });
-        let made = match timeout(limits.start_timeout, making).await {
+        // For both, what is made and its `init`.
+        let allowance = Allowance::new(limits.start_timeout);
+        let (plugin, pace) = (self.clone(), Arc::clone(allowance.pace()));
+        let made = match line.run_within(&allowance, async move { plugin.make(permit, pace).await }).await {
             Ok(made) => made,
             Err(_elapsed) => Err(Failure::Timeout(Timeout::Wall(limits.start_timeout))),
         };
@@ -121,22 +122,22 @@ impl Plugin {
             metrics.called("start", started.elapsed(), &made);
         }
         let mut instance = Instance::new(made?, self.clone(), metrics.clone());
-        instance.init(Arc::clone(configuration)).await?;
+        instance.init(Arc::clone(configuration), &allowance).await?;
         Ok(instance)
     }
 
-    async fn make(&self, permit: Option<OwnedSemaphorePermit>) -> Result<Machine, Failure> {
-        let Inner { runtime, pre, indices, processor, configuration, limits, log_budget, metrics, .. } = &*self.0;
+    async fn make(&self, permit: Option<OwnedSemaphorePermit>, pace: Arc<Pace>) -> Result<Kept<Machine>, Failure> {
+        let Inner { runtime, line, pre, indices, processor, configuration, limits, log_budget, metrics, .. } = &*self.0;
         let log = GuestLog::new(Arc::clone(processor), Arc::clone(log_budget), limits.log_line_bytes, metrics.clone());
-        let host = Host::new(Arc::clone(processor), Arc::clone(configuration), limits, log, metrics.clone());
+        let host = Host::new(Arc::clone(processor), Arc::clone(configuration), limits, log, metrics.clone(), pace);
         let mut store = host.into_store(runtime.engine(), limits);
-        store.set_epoch_deadline(FIRST_TURN);
+        store.set_epoch_deadline(TICKS);
         let made = async {
             let instance = pre.instantiate_async(&mut store).await?;
             indices.load(&mut store, &instance)
         };
         match made.await {
-            Ok(exports) => Ok(Machine::new(store, exports, metrics.clone(), permit)),
+            Ok(exports) => Ok(Kept::new(Machine::new(store, exports, metrics.clone(), permit), line.clone())),
             Err(error) => Err(match explain(&mut store, error, limits) {
                 // No guest has returned anything yet: the host itself could not make the instance.
                 Failure::InvalidOutcome(InvalidOutcome::Malformed(reason)) => {
@@ -147,8 +148,8 @@ impl Plugin {
         }
     }
 
-    pub(crate) fn threads(&self) -> &Threads {
-        self.0.runtime.threads()
+    pub(crate) fn line(&self) -> &Line {
+        &self.0.line
     }
 }
 

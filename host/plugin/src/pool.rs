@@ -59,15 +59,19 @@ impl Pool {
         Ok(Pooled { pool: Arc::clone(&self.0), instance: Some(instance) })
     }
 
-    /// Waits for the instances that are on loan, tells all of them that they will not be called again, and lends no
-    /// more. A guest's failure to end is logged.
+    /// Waits for the instances that are on loan, tells all of them that they will not be called again, frees their
+    /// memory, and lends no more. A guest's failure to end is logged.
     pub async fn close(&self) {
         let Ok(_all) = self.0.permits.acquire_many(self.0.size).await else { return };
         self.0.permits.close();
         let idle = std::mem::take(&mut *self.0.idle());
         // At once: whoever waits for them waits a while only, and one that hangs must not keep the others from hearing it.
-        let mut ending: JoinSet<_> =
-            idle.into_iter().map(|mut instance| async move { instance.shutdown().await }).collect();
+        let end = |mut instance: Instance| async move {
+            let told = instance.shutdown().await;
+            instance.dismantle().await;
+            told
+        };
+        let mut ending: JoinSet<_> = idle.into_iter().map(end).collect();
         while let Some(ended) = ending.join_next().await {
             if let Ok(Err(failure)) = ended {
                 let (processor, guest) = (self.0.plugin.processor(), self.0.plugin.module().name());

@@ -15,7 +15,7 @@ use crate::cache::Cache;
 use crate::threads::Threads;
 use crate::{Digest, Grants, Metrics, Module, module, plugin};
 
-/// How often a guest that computes is interrupted, to give way to other tasks or to be stopped.
+/// How often a guest that computes is interrupted, to give way to others if its turn has lasted so long, or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// Core instances of one component on average; a Python guest has 38.

@@ -1,9 +1,10 @@
 use std::panic::AssertUnwindSafe;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, Weak, mpsc};
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
@@ -12,6 +13,24 @@ use super::*;
 
 /// No wait of a test is as long as this.
 const LIMIT: Duration = Duration::from_secs(30);
+
+impl Threads {
+    fn of(&self, processor: &str) -> Line {
+        self.line(processor, waits(processor))
+    }
+
+    async fn run<F>(&self, future: F) -> F::Output
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
+        self.of("tests").run(&Pace::new(), future).await
+    }
+}
+
+fn waits(processor: &str) -> Waits {
+    crate::Metrics::default().of_processor(processor).waits()
+}
 
 fn start(count: usize) -> Threads {
     Threads::start(NonZeroUsize::new(count).unwrap()).unwrap()
@@ -32,7 +51,7 @@ async fn until_ended(queue: Weak<Queue>) {
 }
 
 fn queue(threads: &Threads) -> Weak<Queue> {
-    Arc::downgrade(threads.queue.as_ref().unwrap())
+    Arc::downgrade(&threads.open.as_ref().unwrap().queue)
 }
 
 /// As a guest that spins: it gives way now and then, and never ends.
@@ -43,6 +62,22 @@ async fn spin() {
     }
 }
 
+/// Keeps a thread until the sender is dropped, as a guest does that is within its turn. It has begun when this returns.
+async fn keep_a_thread(line: &Line) -> mpsc::Sender<()> {
+    let (until, kept) = mpsc::channel();
+    let (begun, begins) = oneshot::channel();
+    let line = line.clone();
+    tokio::spawn(async move {
+        let call = async move {
+            begun.send(()).unwrap();
+            let _ = kept.recv();
+        };
+        line.run(&Pace::new(), call).await;
+    });
+    begins.await.unwrap();
+    until
+}
+
 /// Tells when it is dropped.
 struct Told(Arc<AtomicBool>);
 
@@ -50,54 +85,6 @@ impl Drop for Told {
     fn drop(&mut self) {
         self.0.store(true, Ordering::SeqCst);
     }
-}
-
-#[test]
-fn whoever_has_come_and_whoever_has_given_way_are_served_in_turns_each_in_order() {
-    let mut turns = Turns::new(10);
-    (1..=4).for_each(|number| turns.push(number, Kind::GivenWay));
-    (10..=11).for_each(|number| turns.push(number, Kind::Come));
-    let order: Vec<i32> = std::iter::from_fn(|| turns.begin().map(|(number, _)| number)).collect();
-    assert_eq!(order, [10, 1, 11, 2, 3, 4]);
-}
-
-#[test]
-fn those_that_have_given_way_never_have_the_last_thread() {
-    let mut turns = Turns::new(2);
-    (0..5).for_each(|number| turns.push(number, Kind::GivenWay));
-    let begin = |turns: &mut Turns<i32>| turns.begin().map(|(number, _)| number);
-    assert_eq!([begin(&mut turns), begin(&mut turns), begin(&mut turns)], [Some(0), Some(1), None]);
-    // Whoever comes has it, and leaves it to nobody else.
-    turns.push(10, Kind::Come);
-    assert_eq!([begin(&mut turns), begin(&mut turns)], [Some(10), None]);
-    turns.end(Kind::Come);
-    assert_eq!(begin(&mut turns), None);
-    turns.end(Kind::GivenWay);
-    assert_eq!([begin(&mut turns), begin(&mut turns)], [Some(2), None]);
-}
-
-#[test]
-fn nobody_waits_for_ever_however_many_come_and_however_many_spin() {
-    let mut turns = Turns::new(1);
-    (0..5).for_each(|spinning| turns.push(spinning, Kind::GivenWay));
-    turns.push(0, Kind::Come);
-    let mut served = [0; 5];
-    for turn in 0..1_000 {
-        let (number, kind) = turns.begin().unwrap();
-        turns.end(kind);
-        match kind {
-            Kind::GivenWay => {
-                served[number] += 1;
-                turns.push(number, kind);
-            }
-            // The next one comes as soon as this one is served.
-            Kind::Come => {
-                assert!(turn <= 2 * number, "call {number} had its turn at {turn}");
-                turns.push(number + 1, kind);
-            }
-        }
-    }
-    assert_eq!(served, [100; 5]);
 }
 
 #[tokio::test]
@@ -284,4 +271,248 @@ fn a_runtime_may_end_before_the_calls_that_were_made_on_it() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(until_ended(queue));
     assert!(dropped.load(Ordering::SeqCst));
+}
+
+/// Says where it is dropped.
+struct Place(mpsc::Sender<(String, bool)>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let name = thread::current().name().unwrap_or_default().to_owned();
+        self.0.send((name, Handle::try_current().is_ok())).unwrap();
+    }
+}
+
+/// Panics when it is dropped.
+struct Bad;
+
+impl Drop for Bad {
+    fn drop(&mut self) {
+        panic!("as the test wants it");
+    }
+}
+
+#[tokio::test]
+async fn a_processor_with_one_call_that_computes_has_its_part_beside_one_with_many() {
+    const SPINNING: u32 = 40;
+    const TURNS: u32 = 50;
+    let threads = start(1);
+    let (spins, computes) = (threads.of("spins"), threads.of("computes"));
+    let turns: Arc<AtomicU32> = Arc::default();
+    let spinning: Vec<_> = (0..SPINNING)
+        .map(|_| {
+            let (line, turns) = (spins.clone(), Arc::clone(&turns));
+            let call = async move {
+                loop {
+                    turns.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(1));
+                    yield_now().await;
+                }
+            };
+            tokio::spawn(async move { line.run(&Pace::new(), call).await })
+        })
+        .collect();
+    // Each of them is one that computes by then.
+    until("turns of those that spin", || turns.load(Ordering::Relaxed) > 30 * SPINNING).await;
+    let before = turns.load(Ordering::Relaxed);
+    let call = async {
+        for _ in 0..TURNS {
+            thread::sleep(Duration::from_millis(1));
+            yield_now().await;
+        }
+    };
+    timeout(LIMIT, computes.run(&Pace::new(), call)).await.unwrap();
+    let of_others = turns.load(Ordering::Relaxed) - before;
+    // One for each of its own, not one of each of them.
+    assert!(of_others < TURNS * SPINNING / 8, "{of_others} turns of others");
+    spinning.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn time_in_which_a_call_waits_for_a_thread_is_none_of_its_own() {
+    let threads = start(1);
+    let line = threads.of("tests");
+    let kept = [keep_a_thread(&line).await, keep_a_thread(&line).await];
+    let own = Allowance::new(Duration::from_millis(200));
+    let all = Allowance::with_waits(Duration::from_millis(200));
+    let mut of_own = Box::pin(line.run_within(&own, async { 7 }));
+    let of_all = line.run_within(&all, async { 7 });
+    // No thread is free for twice as long.
+    let (waits, ends) = tokio::join!(timeout(Duration::from_millis(400), &mut of_own), timeout(LIMIT, of_all));
+    assert!(waits.is_err() && ends.unwrap().is_err());
+    drop(kept);
+    assert_eq!(timeout(LIMIT, of_own).await.unwrap().ok(), Some(7));
+    // Time in which it waits for something else is, also after a wait for a thread.
+    assert!(timeout(LIMIT, line.run_within(&own, sleep(LIMIT * 2))).await.unwrap().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_calls_may_have_their_time_together() {
+    let line = Threads::none().of("tests");
+    let allowance = Allowance::new(Duration::from_millis(100));
+    let call = async |ms| line.run_within(&allowance, sleep(Duration::from_millis(ms))).await.is_ok();
+    assert!(call(60).await);
+    assert!(!call(60).await);
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_at_once_is_among_those_that_have_come() {
+    let threads = start(1);
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = crate::Metrics::register(&mut registry);
+    let line = threads.line("asks", metrics.of_processor("asks").waits());
+    let call = async {
+        for _ in 0..100 {
+            yield_now().await;
+        }
+    };
+    line.run(&Pace::new(), call).await;
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let count = |class: &str| {
+        let name = format!("shardmill_plugin_wait_seconds_count{{processor=\"asks\",class=\"{class}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&name)?.parse::<u32>().ok()).unwrap()
+    };
+    // All, but for some in which the thread itself had to wait.
+    assert_eq!(count("short") + count("long"), 101);
+    assert!(count("short") > 50, "{text}");
+}
+
+#[tokio::test]
+async fn what_is_given_up_goes_before_all_that_waits() {
+    let threads = start(1);
+    let line = threads.of("tests");
+    let kept = [keep_a_thread(&line).await, keep_a_thread(&line).await];
+    let dropped = Arc::new(AtomicBool::new(false));
+    let seen: Arc<Mutex<Vec<bool>>> = Arc::default();
+    let other = || {
+        let (dropped, seen) = (Arc::clone(&dropped), Arc::clone(&seen));
+        let look = async move { seen.lock().unwrap().push(dropped.load(Ordering::SeqCst)) };
+        let line = line.clone();
+        let mut call = Box::pin(async move { line.run(&Pace::new(), look).await });
+        assert!((&mut call).now_or_never().is_none());
+        call
+    };
+    let before: Vec<_> = (0..3).map(|_| other()).collect();
+    let told = Told(Arc::clone(&dropped));
+    let pace = Pace::new();
+    let mut given_up = Box::pin(line.run(&pace, async move {
+        let _told = told;
+        std::future::pending::<()>().await;
+    }));
+    assert!((&mut given_up).now_or_never().is_none());
+    drop(given_up);
+    assert!(!dropped.load(Ordering::SeqCst), "it was dropped here");
+    // One thread, so that there is an order.
+    let [one, _other] = kept;
+    drop(one);
+    timeout(LIMIT, futures::future::join_all(before)).await.unwrap();
+    assert_eq!(*seen.lock().unwrap(), [true; 3]);
+}
+
+#[tokio::test]
+async fn what_is_kept_is_dropped_on_the_threads_and_in_its_context_wherever_it_is_let_go_of() {
+    let threads = start(1);
+    let line = threads.of("tests");
+    let (place, dropped) = mpsc::channel();
+    let made = |line: &Line| {
+        let (place, line) = (place.clone(), line.clone());
+        async move { Kept::new(Place(place), line) }
+    };
+    let where_dropped = || dropped.recv_timeout(LIMIT).unwrap();
+    let is_on_threads = |(name, in_context): (String, bool)| name.starts_with("guest-") && in_context;
+    drop(line.run(&Pace::new(), made(&line)).await);
+    assert!(is_on_threads(where_dropped()));
+    // By a call.
+    let kept = line.run(&Pace::new(), made(&line)).await;
+    line.run(&Pace::new(), async move { drop(kept) }).await;
+    assert!(is_on_threads(where_dropped()));
+    // By a thread without a runtime.
+    let kept = line.run(&Pace::new(), made(&line)).await;
+    thread::spawn(move || drop(kept)).join().unwrap();
+    assert!(is_on_threads(where_dropped()));
+    // As a result that nobody takes.
+    let (begun, begins) = oneshot::channel();
+    let (until, kept) = mpsc::channel::<()>();
+    let making = made(&line);
+    let pace = Pace::new();
+    let mut call = Box::pin(line.run(&pace, async move {
+        begun.send(()).unwrap();
+        let _ = kept.recv();
+        making.await
+    }));
+    tokio::select! {
+        _ = &mut call => unreachable!("it is kept"),
+        begins = begins => begins.unwrap(),
+    }
+    drop(until);
+    assert_eq!(line.run(&Pace::new(), async { 7 }).await, 7);
+    drop(call);
+    assert!(is_on_threads(where_dropped()));
+    // As the last that holds the threads.
+    let kept = line.run(&Pace::new(), made(&line)).await;
+    let queue = queue(&threads);
+    drop((line, threads));
+    drop(kept);
+    assert!(is_on_threads(where_dropped()));
+    until_ended(queue).await;
+    // Here, where there are none.
+    let line = Threads::none().of("tests");
+    drop(line.run(&Pace::new(), made(&line)).await);
+    assert!(!where_dropped().0.starts_with("guest-"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_given_up_is_dropped_in_its_callers_context() {
+    let threads = start(1);
+    let (place, dropped) = mpsc::channel();
+    let place = Place(place);
+    let mut call = Box::pin(threads.run(async move {
+        let _place = place;
+        sleep(LIMIT * 2).await;
+    }));
+    assert!(timeout(Duration::from_millis(20), &mut call).await.is_err());
+    drop(call);
+    let (name, in_context) = dropped.recv_timeout(LIMIT).unwrap();
+    assert!(name.starts_with("guest-") && in_context, "{name}");
+}
+
+#[tokio::test]
+async fn a_panic_while_something_is_dropped_ends_neither_the_process_nor_a_thread() {
+    let threads = start(1);
+    for waits in [true, false] {
+        let mut call = Box::pin(threads.run(async move {
+            let _bad = Bad;
+            if waits {
+                std::future::pending::<()>().await;
+            }
+            spin().await;
+        }));
+        assert!(timeout(Duration::from_millis(20), &mut call).await.is_err());
+        drop(call);
+    }
+    let line = threads.of("tests");
+    let making = line.clone();
+    drop(line.run(&Pace::new(), async move { Kept::new(Bad, making) }).await);
+    for _ in 0..10 {
+        assert_eq!(timeout(LIMIT, threads.run(async { 7 })).await.unwrap(), 7);
+    }
+}
+
+#[tokio::test]
+async fn a_processors_number_is_its_own_until_nobody_has_its_line() {
+    let threads = start(1);
+    let number = |line: &Line| line.place.as_ref().unwrap().number;
+    let (first, second) = (threads.of("a"), threads.of("b"));
+    let again = threads.of("a");
+    assert_eq!([number(&first), number(&second), number(&again)], [0, 1, 0]);
+    drop(first);
+    assert_eq!(number(&threads.of("c")), 2);
+    // A call has the line as well.
+    let mut call = Box::pin(async move { again.run(&Pace::new(), std::future::pending::<()>()).await });
+    assert!((&mut call).now_or_never().is_none());
+    assert_eq!(number(&threads.of("c")), 2);
+    drop(call);
+    until("the end of the first processor", || number(&threads.of("c")) == 0).await;
+    assert_eq!(number(&threads.of("b")), 1);
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde_json::json;
-use shardmill_plugin::{Failure, Form, HookOutcome, Plugin, RuntimeOptions, Timeout};
+use shardmill_plugin::{Failure, Form, HookOutcome, Metrics, Plugin, RuntimeOptions, Timeout};
 use shardmill_record::{Batch, BatchBuilder};
 use tokio::time::timeout;
 use tracing::Instrument as _;
@@ -32,8 +32,12 @@ fn harmless() -> Batch {
 }
 
 async fn until_no_instances(world: &World) {
+    until_none(&world.metrics).await;
+}
+
+async fn until_none(metrics: &Metrics) {
     let gone = async {
-        while world.metrics.instances("flights") > 0 {
+        while metrics.instances("flights") > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
@@ -79,7 +83,7 @@ async fn a_place_in_the_pool_is_free_when_nothing_is_left_of_a_call_that_was_giv
     assert_eq!(pool.idle(), 1);
     timeout(LIMIT, pool.close()).await.expect("the end of the pool");
     assert!(matches!(pool.get().await, Err(Failure::Host(_))));
-    until_no_instances(&world).await;
+    assert_eq!(world.metrics.instances("flights"), 0);
 }
 
 #[tokio::test]
@@ -138,5 +142,5 @@ async fn what_was_made_with_a_runtime_keeps_its_threads() {
     let World { metrics, .. } = world;
     instance.process_batch(&shard(), &batch()).await.unwrap();
     drop(instance);
-    assert_eq!(metrics.instances("flights"), 0);
+    until_none(&metrics).await;
 }
