@@ -356,6 +356,10 @@ proptest! {
         prop_assert_eq!(world.ledger.free(), total);
         prop_assert!(world.ledger.consumers.is_empty() && world.ledger.shards.is_empty());
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Everybody asks again and again, for as much as it may, also for more than its consumer's share; memory is given back
     /// in the order in which it was taken.
@@ -374,7 +378,7 @@ proptest! {
         let bound = 2 * (most + 1) * (shards.len() + 1);
         let mut held = std::collections::VecDeque::new();
         let mut waits: BTreeMap<ShardKey, usize> = BTreeMap::new();
-        for release in 0..4 * bound {
+        for release in 0..2 * bound {
             for (key, page, pages) in &shards {
                 if ledger.shards[key].asks.is_none() && ledger.shards[key].pages < *pages {
                     ledger.ask(*key, *page);
