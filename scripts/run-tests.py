@@ -10,6 +10,7 @@ run at a time (2 unless it is set).
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,6 +48,10 @@ def run(folder, executable):
 
 def main():
     flags = sys.argv[1:]
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        # `nohup` is for this program: those that are tested are to take the signal, as they do elsewhere. A handler, unlike an
+        # ignored signal, is not handed on.
+        signal.signal(signal.SIGHUP, lambda _signal, _frame: None)
     programs = build(flags)
     # Those that run the binary wait most, and take longest: the others fill the gaps.
     programs.sort(key=lambda program: program[0] != "tests")
