@@ -174,7 +174,10 @@ mod tests {
         };
         drop_asking(&arguments, ask).await.unwrap();
         assert_eq!(asked, [1, 2, 3]);
-        assert_eq!(opened().await.depth_of("orders").records, 0);
+        // Closed, and not only dropped: the folder is one's at a time.
+        let spool = opened().await;
+        assert_eq!(spool.depth_of("orders").records, 0);
+        spool.close().await.unwrap();
         store().await;
         let refused = drop_asking(&arguments, async |_counted| Err(Failure::running("no"))).await;
         assert!(refused.is_err());
