@@ -1,6 +1,7 @@
 //! A worker's configuration file.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
 use crate::paths;
 
@@ -26,6 +27,7 @@ pub struct Config {
     holding: String,
     stream: String,
     plugin: &'static str,
+    plugin_file: Option<PathBuf>,
     processor: String,
     guest: String,
     others: String,
@@ -45,6 +47,7 @@ impl Config {
             holding: String::new(),
             stream: String::new(),
             plugin: "route",
+            plugin_file: None,
             processor: String::new(),
             guest: "field = \"/n\"\ndefault = \"copies\"\n".to_owned(),
             others: String::new(),
@@ -56,6 +59,13 @@ impl Config {
     pub fn plugin(mut self, plugin: &'static str) -> Config {
         self.plugin = plugin;
         self.guest.clear();
+        self
+    }
+
+    /// The plugin is in this file, which is the test's own.
+    #[must_use]
+    pub fn plugin_file(mut self, path: PathBuf) -> Config {
+        self.plugin_file = Some(path);
         self
     }
 
@@ -169,7 +179,7 @@ stream = "asides""#
             Leases::Brief => 2,
             Leases::Seconds(seconds) => seconds,
         };
-        let plugin = paths::plugin(plugin);
+        let plugin = self.plugin_file.clone().unwrap_or_else(|| paths::plugin(plugin));
         let compiled = paths::compiled();
         format!(
             r#"application = "tests"

@@ -4,6 +4,17 @@ use std::fmt::Write;
 
 use crate::paths;
 
+/// Another build of a component: it does the same, and has another digest. A component may have any number of sections that
+/// nobody reads.
+pub fn another_build(component: &[u8], number: u64) -> Vec<u8> {
+    const NAME: &[u8] = b"build";
+    let number = number.to_string();
+    let length = u8::try_from(1 + NAME.len() + number.len()).expect("a short section");
+    // A custom section: its id, its length, its name with the name's length, and what is in it.
+    let head = [0, length, NAME.len() as u8];
+    [component, &head, NAME, number.as_bytes()].concat()
+}
+
 /// A configuration whose processors are the tests' own guests.
 #[derive(Debug, Clone)]
 pub struct Guests {

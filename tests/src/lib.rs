@@ -34,7 +34,7 @@ mod writer;
 pub use checks::{TakenUp, assert_each_once, assert_order_of_keys, assert_taken_up, firsts, numbers, positions};
 pub use codecs::Codec;
 pub use config::{Config, Leases};
-pub use guests::Guests;
+pub use guests::{Guests, another_build};
 pub use histogram::Histogram;
 pub use process::{Finished, Process, assert_says, command, isolated, run};
 pub use proxy::{Fault, Held, Injected, Link, Proxy, Rule, Service, Write};

@@ -122,6 +122,11 @@ impl Process {
         self.signal(Signal::TERM);
     }
 
+    /// Sends SIGHUP.
+    pub fn hang_up(&mut self) {
+        self.signal(Signal::HUP);
+    }
+
     /// Sends SIGSTOP: it does nothing before [`Process::resume`].
     pub fn suspend(&mut self) {
         self.signal(Signal::STOP);

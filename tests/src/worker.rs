@@ -22,7 +22,7 @@ const SHOWN_LINES: usize = 80;
 pub struct Worker {
     process: Process,
     http: reqwest::Client,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 // === impl Worker ===
@@ -47,7 +47,7 @@ impl Worker {
         run.arg("run").arg("--config").arg(&path).args(arguments).envs(services.environment());
         let process = Process::start(run, folder.path());
         let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("an HTTP client");
-        Worker { process, http, _folder: folder }
+        Worker { process, http, folder }
     }
 
     /// Starts a worker and waits until it is ready.
@@ -104,6 +104,28 @@ impl Worker {
         }
         let response = request.send().await.expect("an answer");
         (response.status().as_u16(), response.text().await.expect("a body"))
+    }
+
+    /// What the admin server answers to these bytes, with headers: status and body.
+    pub async fn send(&self, path: &str, token: &str, headers: &[(&str, &str)], body: Vec<u8>) -> (u16, String) {
+        let request = self.http.post(format!("{}{path}", self.admin())).bearer_auth(token).body(body);
+        // A plugin may have to be compiled.
+        let request = request.timeout(START_LIMIT);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.text().await.expect("a body"))
+    }
+
+    /// Puts another configuration in the place of the one that it was started with, as a whole.
+    pub fn replace_config(&self, text: &str) {
+        let [new, path] = ["shardmill.toml.new", "shardmill.toml"].map(|name| self.folder.path().join(name));
+        std::fs::write(&new, text).expect("a configuration file");
+        std::fs::rename(&new, &path).expect("another configuration file");
+    }
+
+    /// Sends SIGHUP: it reads its configuration again.
+    pub fn hang_up(&mut self) {
+        self.process.hang_up();
     }
 
     /// The admin server's URL.

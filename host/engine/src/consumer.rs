@@ -9,6 +9,7 @@ use shardmill_lease::store::{self, KeyForm, Store};
 use shardmill_lease::{Clock, Coordinator, Event, Handle};
 use shardmill_record::ShardId;
 use shardmill_stream::polling::ReadLimits;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -44,8 +45,6 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// The guest.
     pub guest: Arc<dyn Guest>,
-    /// The digest of the guest's plugin.
-    pub plugin: Arc<str>,
     /// Where its outputs go.
     pub destinations: Destinations,
     /// Where records go that are given up; `None` keeps them nowhere.
@@ -54,8 +53,8 @@ pub struct Parts {
     pub budget: Budget,
     /// The records that all consumers of the process may process.
     pub allowance: Allowance,
-    /// When a shard is said to make no progress, and when its lag is an alarm.
-    pub watchdog: watchdog::Options,
+    /// When a shard is said to make no progress, and when its lag is an alarm: as it stands at each look.
+    pub watchdog: watch::Receiver<watchdog::Options>,
     /// What is shown of it.
     pub status: Status,
     /// The engine's numbers.

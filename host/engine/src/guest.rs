@@ -1,5 +1,6 @@
 //! What the engine needs of a guest.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,11 +25,24 @@ pub enum Hook {
     GivenUp(Vec<GivenUpRecord>),
 }
 
-/// A guest, or what stands for one in tests. Calls for different shards may run at the same time.
+/// What came of a batch that was handed over.
+#[derive(Debug)]
+pub struct Answer {
+    /// The digest of the plugin that got it: a guest may be another version of itself from one call to the next.
+    pub plugin: Arc<str>,
+    /// What the guest returned, or why there is nothing.
+    pub outcome: Result<Outcome, Failure>,
+}
+
+/// A guest, or what stands for one in tests. Calls for different shards may run at the same time. Each call is answered by
+/// one version of it, and of two calls, one after the end of the other, the second is never answered by an older one.
 #[async_trait]
 pub trait Guest: Send + Sync {
     /// Hands a batch over. Dropping the future ends the call.
-    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure>;
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Answer;
+
+    /// The digest of the plugin that a call would be handed to now.
+    fn plugin(&self) -> Arc<str>;
 
     /// Whether [`hook`](Self::hook) does anything.
     fn has_hooks(&self) -> bool;

@@ -46,7 +46,7 @@ pub use consumer::{Consumer, Error, Parts};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
 pub use destination::{Destination, Destinations, SendError, Target};
 pub use flow::{Batcher, Flow, PartitionBy, Window};
-pub use guest::{Guest, Hook};
+pub use guest::{Answer, Guest, Hook};
 pub use input::Input;
 pub use invariant::Invariant;
 pub use metrics::Metrics;

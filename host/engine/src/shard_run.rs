@@ -179,7 +179,6 @@ async fn task(
     let work = Arc::new(BatchWork {
         worker,
         guest: Arc::clone(&parts.guest),
-        plugin: Arc::clone(&parts.plugin),
         destinations: parts.destinations.clone(),
         dead_letters: parts.dead_letters.clone(),
         metrics: parts.metrics.clone(),

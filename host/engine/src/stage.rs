@@ -27,8 +27,6 @@ pub struct StageParts {
     pub options: Arc<Options>,
     /// The guest.
     pub guest: Arc<dyn Guest>,
-    /// The digest of its plugin.
-    pub plugin: Arc<str>,
     /// The worker's id.
     pub worker: Arc<str>,
     /// Where records go that are given up.
@@ -143,7 +141,6 @@ impl Stage {
         let work = BatchWork {
             options: Arc::clone(options),
             guest: Arc::clone(&self.parts.guest),
-            plugin: Arc::clone(&self.parts.plugin),
             worker: Arc::clone(&self.parts.worker),
             destinations: self.destinations.get().cloned().unwrap_or_default(),
             dead_letters: self.parts.dead_letters.clone(),

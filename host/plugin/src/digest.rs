@@ -14,6 +14,17 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
+    /// The digest that these 64 hexadecimal digits are, in either case.
+    pub fn parse(text: &str) -> Option<Self> {
+        let nibble = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
+        let digits: [u8; 64] = text.as_bytes().try_into().ok()?;
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Some(Self(bytes))
+    }
+
     /// The 32 bytes.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -47,5 +58,10 @@ mod tests {
         let hex = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         assert_eq!(Digest::of(b"abc").to_string(), hex);
         assert_eq!(Digest::of(b"abc").short(), &hex[..12]);
+        assert_eq!(Digest::parse(hex), Some(Digest::of(b"abc")));
+        assert_eq!(Digest::parse(&hex.to_uppercase()), Some(Digest::of(b"abc")));
+        for other in ["", &hex[1..], &format!("{hex}0"), &hex.replace('b', "g"), &hex.replace("ba", "é")] {
+            assert_eq!(Digest::parse(other), None, "{other}");
+        }
     }
 }

@@ -46,6 +46,6 @@ pub use outcome::{
     Cause, Done, FailedRecord, GivenUpRecord, HookOutcome, Outcome, Output, ProcessError, ShardContext, SkippedRecord,
 };
 pub use plugin::{Plugin, Settings};
-pub use pool::{Pool, Pooled};
+pub use pool::{Place, Pool, Pooled};
 pub use runtime::{Runtime, RuntimeOptions};
 pub use settle::{InvalidOutcome, Settled, SettledHook, Verdict};

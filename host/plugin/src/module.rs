@@ -214,6 +214,15 @@ impl fmt::Debug for Module {
     }
 }
 
+/// Whether bytes are a whole component that exports the contract and imports nothing that is never granted: what can be
+/// told in a millisecond, without compiling. Of a file that somebody is writing they are not, as a rule.
+///
+/// # Errors
+/// What is wrong, as [`crate::Runtime::load`] says it.
+pub fn check(name: &str, bytes: &[u8]) -> Result<(), Error> {
+    Module::check(name, bytes).map(drop)
+}
+
 fn granted(name: &str, interface: &Interface, grants: &Grants) -> Result<(), Error> {
     let imports = interface.not_granted(grants);
     if imports.is_empty() {

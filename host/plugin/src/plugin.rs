@@ -20,7 +20,7 @@ use crate::threads::{Allowance, Kept, Line, Pace};
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
 
 /// What a configuration says of one processor's guest.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The processor's name.
     pub processor: String,

@@ -2,7 +2,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use crate::{Failure, Instance, Plugin};
@@ -19,6 +19,11 @@ struct Inner {
     /// The last one that was used is used first: its memory is warm, and the others' may be swapped out.
     idle: Mutex<Vec<Instance>>,
 }
+
+/// The right to have one instance on loan. Pools that follow one another share their places, so that a place that was
+/// waited for while one of them was followed by the next is as good there.
+#[derive(Debug)]
+pub struct Place(OwnedSemaphorePermit);
 
 /// An instance on loan. It goes back to its pool when this is dropped, if it is still usable.
 pub struct Pooled {
@@ -41,13 +46,35 @@ impl Pool {
         &self.0.plugin
     }
 
+    /// A pool of another version of the plugin. The two share their places: what is on loan of both together is no more
+    /// than one of them lends. `warm` are instances of that version, which wait for their first call.
+    pub fn followed_by(&self, plugin: Plugin, warm: Vec<Instance>) -> Pool {
+        let (size, permits) = (self.0.size, Arc::clone(&self.0.permits));
+        Pool(Arc::new(Inner { plugin, size, permits, idle: Mutex::new(warm) }))
+    }
+
     /// An instance; waits while all are on loan.
     ///
     /// # Errors
     /// If none is idle and a new one does not start, or if the pool is closed.
     pub async fn get(&self) -> Result<Pooled, Failure> {
+        self.lend(self.place().await?).await
+    }
+
+    /// Waits for a place.
+    ///
+    /// # Errors
+    /// If the pool is closed.
+    pub async fn place(&self) -> Result<Place, Failure> {
         let permit = Arc::clone(&self.0.permits).acquire_owned().await;
-        let permit = permit.map_err(|_| Failure::Host("the pool of instances is closed".to_owned()))?;
+        permit.map(Place).map_err(|_| Failure::Host("the pool of instances is closed".to_owned()))
+    }
+
+    /// An instance, for somebody who has a place of this pool or of one before or after it.
+    ///
+    /// # Errors
+    /// If none is idle and a new one does not start.
+    pub async fn lend(&self, Place(permit): Place) -> Result<Pooled, Failure> {
         let idle = self.0.idle().pop();
         let instance = match idle {
             Some(mut instance) => {
@@ -64,6 +91,12 @@ impl Pool {
     pub async fn close(&self) {
         let Ok(_all) = self.0.permits.acquire_many(self.0.size).await else { return };
         self.0.permits.close();
+        self.end_idle().await;
+    }
+
+    /// Tells the instances that wait for a call that none comes, and drops them. A guest's failure to end is logged. For a
+    /// pool that is followed by another one, whose places stay open.
+    pub async fn end_idle(&self) {
         let idle = std::mem::take(&mut *self.0.idle());
         // At once: whoever waits for them waits a while only, and one that hangs must not keep the others from hearing it.
         let end = |mut instance: Instance| async move {
@@ -74,10 +107,16 @@ impl Pool {
         let mut ending: JoinSet<_> = idle.into_iter().map(end).collect();
         while let Some(ended) = ending.join_next().await {
             if let Ok(Err(failure)) = ended {
-                let (processor, guest) = (self.0.plugin.processor(), self.0.plugin.module().name());
-                tracing::warn!(processor, guest, %failure, "a guest failed when it was shut down");
+                self.0.warn(&failure);
             }
         }
+    }
+
+    /// How many instances there are, on loan or waiting for a call. What is on loan of pools that share its places counts
+    /// as well.
+    pub fn instances(&self) -> usize {
+        let lent = (self.0.size as usize).saturating_sub(self.0.permits.available_permits());
+        (lent + self.idle()).min(self.0.size as usize)
     }
 
     /// How many instances wait for a call.
@@ -99,9 +138,26 @@ impl Inner {
         // Pushing and popping leaves the list whole, whatever panics elsewhere.
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn warn(&self, failure: &Failure) {
+        let (processor, guest) = (self.plugin.processor(), self.plugin.module().name());
+        tracing::warn!(processor, guest, %failure, "a guest failed when it was shut down");
+    }
 }
 
 // === impl Pooled ===
+
+impl Pooled {
+    /// Tells the instance that no call comes any more, and drops it in place of giving it back. Its place is free at once.
+    /// A guest's failure to end is logged.
+    pub async fn end(mut self) {
+        let Some(mut instance) = self.instance.take().filter(Instance::is_usable) else { return };
+        drop(instance.vacate());
+        if let Err(failure) = instance.shutdown().await {
+            self.pool.warn(&failure);
+        }
+    }
+}
 
 impl Deref for Pooled {
     type Target = Instance;

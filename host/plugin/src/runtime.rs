@@ -161,7 +161,7 @@ impl fmt::Debug for Runtime {
 /// 256 instances reserves 2 TiB of it, which a limit on the process (`ulimit -v`) may refuse.
 fn engine(max_instances: u32) -> Result<Engine, Error> {
     let most = max_instances.max(1);
-    for instances in [most, most.div_ceil(4), most.div_ceil(16)] {
+    for instances in [most, most.div_ceil(2), most.div_ceil(4), most.div_ceil(16)] {
         match Engine::new(config().allocation_strategy(pool(instances))) {
             Ok(engine) => {
                 if instances < most {

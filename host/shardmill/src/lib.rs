@@ -16,6 +16,7 @@ pub mod cli;
 pub mod config;
 mod dead_letters;
 pub mod demo;
+mod deploy;
 mod destination;
 mod guest;
 mod host;

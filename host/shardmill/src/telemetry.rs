@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
+use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
@@ -17,22 +18,67 @@ pub struct Error {
     filter: String,
 }
 
+/// Puts another filter in the place of the log's.
+type SetFilter = Box<dyn Fn(EnvFilter) + Send + Sync>;
+
+/// Of the log that [`init`] has set up.
+static SET_FILTER: OnceLock<SetFilter> = OnceLock::new();
+
+/// Whether the log has another filter now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Yes,
+    /// Not, and why.
+    No(&'static str),
+}
+
 /// Sets up the process's log. `RUST_LOG` takes the place of the configured filter. A second call changes nothing.
 pub fn init(log: &Log) -> Result<(), Error> {
-    let text = std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| log.filter.clone());
-    // The local backend's parts log each answer that is an error; the host says itself what an error means.
-    let quiet = "ferrokinesis=off,dynoxide=off";
-    let filter = EnvFilter::try_new(format!("{quiet},{text}")).map_err(|_| Error { filter: text })?;
+    let filter = filter(&of_environment().unwrap_or_else(|| log.filter.clone()))?;
     let colored = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let json = log.format == LogFormat::Json;
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || Out { colored, json }).with_ansi(colored);
     // An error only says that a log is set up already, by a program that uses this crate as a library.
-    let _already = match log.format {
-        LogFormat::Human => builder.with_target(false).try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).try_init(),
-    };
+    match log.format {
+        LogFormat::Human => {
+            let builder = builder.with_target(false).with_filter_reloading();
+            let handle = builder.reload_handle();
+            keep(builder.try_init().is_ok(), Box::new(move |filter| _ = handle.reload(filter)));
+        }
+        LogFormat::Json => {
+            let builder = builder.json().flatten_event(true).with_filter_reloading();
+            let handle = builder.reload_handle();
+            keep(builder.try_init().is_ok(), Box::new(move |filter| _ = handle.reload(filter)));
+        }
+    }
     Ok(())
+}
+
+/// Puts another filter in the place of the configured one.
+pub(crate) fn set_filter(text: &str) -> Result<Changed, Error> {
+    if of_environment().is_some() {
+        return Ok(Changed::No("RUST_LOG takes its place"));
+    }
+    let Some(set) = SET_FILTER.get() else { return Ok(Changed::No("another log was set up")) };
+    set(filter(text)?);
+    Ok(Changed::Yes)
+}
+
+fn keep(is_ours: bool, set: SetFilter) {
+    if is_ours {
+        let _earlier = SET_FILTER.set(set);
+    }
+}
+
+fn of_environment() -> Option<String> {
+    std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty())
+}
+
+fn filter(text: &str) -> Result<EnvFilter, Error> {
+    // The local backend's parts log each answer that is an error; the host says itself what an error means.
+    let quiet = "ferrokinesis=off,dynoxide=off";
+    EnvFilter::try_new(format!("{quiet},{text}")).map_err(|_| Error { filter: text.to_owned() })
 }
 
 /// Standard error. Values are what services and other people have written, and no commands to a terminal; where nobody reads

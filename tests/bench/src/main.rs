@@ -12,6 +12,7 @@ mod host;
 mod machine;
 mod poison;
 mod producer;
+mod reload;
 mod report;
 mod sdk_loop;
 mod start;
@@ -75,6 +76,8 @@ enum What {
     Flow,
     /// Records into aggregates and out of them, and puts against plain PutRecords.
     Producer,
+    /// A thousand other versions of a plugin under load.
+    Reload,
 }
 
 /// What this program starts itself as.
@@ -143,6 +146,9 @@ async fn main() {
     }
     if what.includes(What::Producer) {
         sections.extend(producer::run(&options).await);
+    }
+    if what.includes(What::Reload) {
+        sections.extend(reload::run(&options).await);
     }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--markdown").collect();
     let command = ["shardmill-bench".to_owned()].into_iter().chain(arguments).collect::<Vec<_>>().join(" ");

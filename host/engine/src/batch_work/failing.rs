@@ -159,7 +159,7 @@ impl BatchWork {
             given_up_at: now,
             attempts: given_up.attempts,
             reason: given_up.reason.clone(),
-            plugin: self.plugin.clone(),
+            plugin: given_up.plugin.clone().unwrap_or_else(|| self.guest.plugin()),
             worker: self.worker.clone(),
             lease_epoch: origin.lease_epoch,
         }

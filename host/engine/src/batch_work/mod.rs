@@ -22,8 +22,6 @@ use crate::{DeadLetters, Delivery, Destinations, Guest, Metrics, Options, Scope}
 pub(crate) struct BatchWork {
     pub(crate) options: Arc<Options>,
     pub(crate) guest: Arc<dyn Guest>,
-    /// The digest of the guest's plugin.
-    pub(crate) plugin: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) destinations: Destinations,
     pub(crate) dead_letters: Option<Arc<dyn DeadLetters>>,

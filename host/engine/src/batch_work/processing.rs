@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{BatchWork, Leave, Ledger};
 use crate::live::Activity;
 use crate::status::ShardState;
-use crate::{Applied, BatchProgress, Caused, Decision, Delivery, GivenUp};
+use crate::{Answer, Applied, BatchProgress, Caused, Decision, Delivery, GivenUp};
 
 /// What came of one call.
 pub(super) struct Attempt {
@@ -116,8 +116,9 @@ impl BatchWork {
             } else {
                 Cow::Owned(batch.select(handed.iter().copied()))
             };
-            let result = self.call(&part, progress.handed_over().saturating_add(1)).await?;
-            let mut came = self.judge(&part, result, progress);
+            let Answer { plugin, outcome } = self.call(&part, progress.handed_over().saturating_add(1)).await?;
+            progress.handed_to(plugin);
+            let mut came = self.judge(&part, outcome, progress);
             self.note(batch, &came.applied);
             if let Some(position) = came.checkpoint.clone() {
                 self.scene.allow(position);
@@ -169,7 +170,7 @@ impl BatchWork {
     pub(crate) async fn process_nothing(&self) -> Result<(), Leave> {
         let batch = BatchBuilder::default().build();
         let known = |name: &str| self.destinations.contains(name);
-        let settled = self.call(&batch, 1).await?.and_then(|outcome| {
+        let settled = self.call(&batch, 1).await?.outcome.and_then(|outcome| {
             let settled = outcome.settle(0, &known, &self.options.outcome)?;
             self.check_checkpoint(settled.checkpoint.as_ref())?;
             Ok(settled)
@@ -203,7 +204,7 @@ impl BatchWork {
     }
 
     /// Calls the guest once. A call that is given up takes its instance with it.
-    async fn call(&self, part: &Batch, attempt: u32) -> Result<Result<Outcome, Failure>, Leave> {
+    async fn call(&self, part: &Batch, attempt: u32) -> Result<Answer, Leave> {
         if let Some(last) = part.len().checked_sub(1) {
             self.scene.hand_over(part.position(last));
         }
@@ -213,7 +214,7 @@ impl BatchWork {
         tokio::select! {
             biased;
             leave = self.scene.cut_off() => Err(leave),
-            result = self.guest.process(&context, part) => Ok(result),
+            answer = self.guest.process(&context, part) => Ok(answer),
         }
     }
 

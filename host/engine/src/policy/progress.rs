@@ -17,6 +17,8 @@ pub struct BatchProgress {
     front: usize,
     attempts_allowed: u32,
     bisect: bool,
+    /// The plugin that the call was handed to that is being taken over.
+    plugin: Option<Arc<str>>,
 }
 
 /// One record that will not be handed over again, though it is not done.
@@ -31,6 +33,8 @@ pub struct GivenUp {
     pub attempts: u32,
     /// Why it gets no further attempt.
     pub why: Why,
+    /// The digest of the plugin that it was handed to last; `None` if that is nobody.
+    pub plugin: Option<Arc<str>>,
 }
 
 /// Why a record gets no further attempt.
@@ -55,6 +59,8 @@ struct RecordProgress {
     attempts: u32,
     /// What was said of it last, if it has failed.
     reason: Option<Arc<str>>,
+    /// The plugin that it was handed to last.
+    plugin: Option<Arc<str>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +125,8 @@ impl BatchProgress {
     /// For a batch of so many records, each with so many attempts (1 or more). `bisect`: whether parts with which a call
     /// fails as a whole are split.
     pub fn new(records: usize, attempts_allowed: u32, bisect: bool) -> Self {
-        let record = RecordProgress { standing: Standing::Pending, handed_over: 0, attempts: 0, reason: None };
+        let record =
+            RecordProgress { standing: Standing::Pending, handed_over: 0, attempts: 0, reason: None, plugin: None };
         Self {
             records: vec![record; records],
             parts: Parts::new(records),
@@ -127,7 +134,13 @@ impl BatchProgress {
             front: 0,
             attempts_allowed: attempts_allowed.max(1),
             bisect,
+            plugin: None,
         }
+    }
+
+    /// Says, before what came of a call is taken over, which plugin the call was handed to, by its digest.
+    pub fn handed_to(&mut self, plugin: Arc<str>) {
+        self.plugin = Some(plugin);
     }
 
     /// The records to hand over next, in order; none when all are dealt with.
@@ -231,7 +244,9 @@ impl BatchProgress {
     fn hand_over(&mut self) -> Vec<usize> {
         let handed = self.parts.next_part().to_vec();
         for index in &handed {
-            self.records[*index].handed_over += 1;
+            let record = &mut self.records[*index];
+            record.handed_over += 1;
+            record.plugin.clone_from(&self.plugin);
         }
         handed
     }
@@ -279,7 +294,7 @@ impl BatchProgress {
         self.records.iter().enumerate().filter_map(|(index, record)| match record.standing {
             Standing::GivenUp(why) => {
                 let reason = record.reason.as_deref().unwrap_or_default().to_owned();
-                Some(GivenUp { index, reason, attempts: record.attempts, why })
+                Some(GivenUp { index, reason, attempts: record.attempts, why, plugin: record.plugin.clone() })
             }
             _other => None,
         })

@@ -65,7 +65,10 @@ fn what_stands_behind_a_record_that_is_given_up_is_sent_if_that_is_passed_over()
         let applied = progress.apply(settled(vec![Verdict::Done, failed(), Verdict::Done], outputs));
         assert_eq!((applied.done, applied.failed, progress.given_up_count()), (2, 1, 1));
         let given_up: Vec<GivenUp> = progress.given_up().collect();
-        assert_eq!(given_up, [GivenUp { index: 1, reason: "no".into(), attempts: 1, why: Why::Attempts }]);
+        assert_eq!(
+            given_up,
+            [GivenUp { index: 1, reason: "no".into(), attempts: 1, why: Why::Attempts, plugin: None }]
+        );
         if passed {
             progress.pass_given_up();
             assert_eq!(progress.given_up().count(), 0);
@@ -158,7 +161,7 @@ fn a_record_that_cannot_be_helped_gets_no_further_attempt() {
     let mut progress = BatchProgress::new(1, ATTEMPTS, false);
     progress.apply(settled(vec![Verdict::Failed { reason: "not JSON".into(), retry: false }], vec![]));
     let given_up: Vec<GivenUp> = progress.given_up().collect();
-    assert_eq!(given_up, [GivenUp { index: 0, reason: "not JSON".into(), attempts: 1, why: Why::Final }]);
+    assert_eq!(given_up, [GivenUp { index: 0, reason: "not JSON".into(), attempts: 1, why: Why::Final, plugin: None }]);
 }
 
 #[test]
@@ -188,7 +191,7 @@ fn splitting_uses_up_no_attempt_of_anybody() {
     ];
     assert_eq!(calls, expected);
     let given_up: Vec<GivenUp> = progress.given_up().collect();
-    assert_eq!(given_up, [GivenUp { index: 2, reason: "crash".into(), attempts: 2, why: Why::Attempts }]);
+    assert_eq!(given_up, [GivenUp { index: 2, reason: "crash".into(), attempts: 2, why: Why::Attempts, plugin: None }]);
     progress.pass_given_up();
     assert_eq!(names(progress), ["0", "1", "3"]);
 }
@@ -358,4 +361,25 @@ proptest! {
         let others: Vec<usize> = (0..records).filter(|index| !poison.contains(index)).collect();
         prop_assert_eq!(sent, others);
     }
+}
+
+#[test]
+fn a_record_that_is_given_up_names_the_plugin_that_had_it_last() {
+    let mut progress = BatchProgress::new(2, 2, false);
+    for (plugin, failed) in [("old", 0..2), ("new", 0..1)] {
+        progress.handed_to(plugin.into());
+        let handed = progress.next_part().len();
+        let verdict = |index: usize| match failed.contains(&index) && (plugin == "new" || index == 0) {
+            true => Verdict::Failed { reason: "no".into(), retry: true },
+            false => Verdict::Failed { reason: "never".into(), retry: false },
+        };
+        progress.apply(Settled {
+            verdicts: (0..handed).map(verdict).collect(),
+            checkpoint: None,
+            outputs: Vec::new(),
+            dropped_outputs: 0,
+        });
+    }
+    let plugins: Vec<_> = progress.given_up().map(|given_up| given_up.plugin).collect();
+    assert_eq!(plugins, [Some("new".into()), Some("old".into())], "the second record had no further attempt");
 }

@@ -176,7 +176,6 @@ impl Run {
         let work = Arc::new(BatchWork {
             worker: "w1".into(),
             guest: Arc::clone(&guest) as Arc<dyn Guest>,
-            plugin: "digest".into(),
             destinations,
             dead_letters: place.then(|| Arc::clone(&letters) as Arc<dyn DeadLetters>),
             metrics: metrics.clone(),

@@ -95,7 +95,7 @@ impl Watchdog {
     pub(crate) fn new(parts: Arc<Parts>, shared: Arc<Shared>, handle: Handle) -> Self {
         let processor = || Arc::clone(&parts.options().processor);
         let stalls = Stalls::new(processor(), parts.metrics.clone());
-        let lags = Lags::new(processor(), parts.metrics.clone(), parts.watchdog.lag_alarm);
+        let lags = Lags::new(processor(), parts.metrics.clone());
         let table = Table::new(processor(), lease_table(&parts).to_owned(), parts.metrics.clone());
         Self { parts, shared, handle, parents: Parents::default(), stalls, lags, table }
     }
@@ -123,7 +123,8 @@ impl Watchdog {
             })
             .collect();
         let view = self.handle.view();
-        let patience = self.patience();
+        let options = *self.parts.watchdog.borrow();
+        let patience = self.patience(options);
         let stalls = self.standing(now, patience, &held, &view);
         let stalls = stalls.into_iter().filter_map(|(key, stall)| {
             let names = self.names(&key, &held)?;
@@ -141,13 +142,13 @@ impl Watchdog {
             let stream = LeaseKey::parse(key).ok().and_then(|key| streams.of(&key));
             (key, status, vitals.behind(now, now_ms), stream.map(|(stream, _)| stream.retention_hours()))
         });
-        let Found { alarms, used } = self.lags.tell(lags);
+        let Found { alarms, used } = self.lags.tell(options.lag_alarm, lags);
         status.set_watched(&processor, Watched { stalled, alarms, used, lease_table });
     }
 
     /// The lease table is told of before leases run out, and shards with them.
-    fn patience(&self) -> Patience {
-        let work = self.parts.watchdog.stall_after;
+    fn patience(&self, options: Options) -> Patience {
+        let work = options.stall_after;
         Patience { work, table: work.min(self.parts.lease_options.expiry / 2) }
     }
 

@@ -31,8 +31,6 @@ pub(super) struct Stalls {
 pub(super) struct Lags {
     processor: Arc<str>,
     metrics: Metrics,
-    /// In hundredths of the retention.
-    alarm_at: u32,
     known: BTreeMap<String, Lag>,
 }
 
@@ -147,14 +145,15 @@ impl Drop for Stalls {
 // === impl Lags ===
 
 impl Lags {
-    pub(super) fn new(processor: Arc<str>, metrics: Metrics, alarm_at: u32) -> Self {
-        Self { processor, metrics, alarm_at, known: BTreeMap::new() }
+    pub(super) fn new(processor: Arc<str>, metrics: Metrics) -> Self {
+        Self { processor, metrics, known: BTreeMap::new() }
     }
 
     /// Takes in the shards as they are now: of each its lease, how far it is behind, and how long its stream keeps records,
-    /// in hours. What is not known at the moment stays as it was.
+    /// in hours. What is not known at the moment stays as it was. `alarm_at`: in hundredths of that.
     pub(super) fn tell<'a>(
         &mut self,
+        alarm_at: u32,
         shards: impl Iterator<Item = (&'a String, &'a ShardStatus, Option<u64>, Option<u32>)>,
     ) -> Found {
         let mut found = Found::default();
@@ -164,7 +163,7 @@ impl Lags {
             let used =
                 behind.zip(hours).map(|(millis_behind, retention_hours)| Used { millis_behind, retention_hours });
             let lag = match used {
-                Some(used) => self.tell_one(before, status, &used),
+                Some(used) => self.tell_one(alarm_at, before, status, &used),
                 None => before,
             };
             let Some(lag) = lag else { continue };
@@ -180,7 +179,7 @@ impl Lags {
         found
     }
 
-    fn tell_one(&self, before: Option<Lag>, status: &ShardStatus, used: &Used) -> Option<Lag> {
+    fn tell_one(&self, alarm_at: u32, before: Option<Lag>, status: &ShardStatus, used: &Used) -> Option<Lag> {
         let (processor, ShardStatus { stream, shard, .. }) = (&*self.processor, status);
         let (labels, mut alarm) = before.map_or_else(
             || {
@@ -192,7 +191,7 @@ impl Lags {
         self.metrics.retention_used.get_or_create(&labels).set(used.ratio());
         let sentence = format!("shard {shard} of stream {stream} {used}");
         let Used { millis_behind, retention_hours } = *used;
-        match alarm.look(used, self.alarm_at) {
+        match alarm.look(used, alarm_at) {
             Told::Begins => {
                 self.metrics.lag_alarms.get_or_create(&labels).set(1);
                 tracing::warn!(

@@ -253,7 +253,7 @@ fn a_stall_is_shown_with_its_reason_for_as_long_as_it_lasts() {
 #[test]
 fn a_lag_near_the_retention_is_named_and_its_part_is_shown() {
     let mut registry = prometheus_client::registry::Registry::default();
-    let mut lags = Lags::new("p".into(), Metrics::register(&mut registry), 80);
+    let mut lags = Lags::new("p".into(), Metrics::register(&mut registry));
     let status = ShardStatus {
         stream: "orders".to_owned(),
         shard: "shardId-000000000000".to_owned(),
@@ -270,7 +270,7 @@ fn a_lag_near_the_retention_is_named_and_its_part_is_shown() {
     let used = |registry| shown(registry, "shardmill_shard_retention_used");
     let alarms = |registry| shown(registry, "shardmill_shard_lag_alarm");
     let mut tell = |hours: Option<u64>, retention| {
-        lags.tell([(&key, &status, hours.map(|hours| hours * 3_600_000), retention)].into_iter())
+        lags.tell(80, [(&key, &status, hours.map(|hours| hours * 3_600_000), retention)].into_iter())
     };
     let found = tell(Some(12), Some(24));
     assert_eq!((found.alarms.len(), found.used["lease"]), (0, 50));
@@ -291,7 +291,7 @@ fn a_lag_near_the_retention_is_named_and_its_part_is_shown() {
     assert_eq!((used(&registry), alarms(&registry)), (line("0.125"), Vec::new()));
     tell(Some(160), Some(168));
     assert_eq!(alarms(&registry), alarm());
-    assert_eq!(lags.tell(std::iter::empty()), Found::default(), "it is let go");
+    assert_eq!(lags.tell(80, std::iter::empty()), Found::default(), "it is let go");
     assert_eq!((used(&registry), alarms(&registry)), (Vec::new(), Vec::new()));
 }
 

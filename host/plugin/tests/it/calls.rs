@@ -6,7 +6,7 @@ use shardmill_plugin::{
 };
 use shardmill_record::{BatchBuilder, UserRecord};
 
-use crate::support::{World, batch, record, shard};
+use crate::support::{Log, World, batch, record, shard};
 
 fn texts(outcome: &Outcome) -> Vec<String> {
     outcome.outputs.iter().map(|output| String::from_utf8(output.record.data.to_vec()).unwrap()).collect()
@@ -183,6 +183,40 @@ async fn a_pool_uses_instances_again_and_makes_no_more_than_it_may() {
     assert_eq!(pool.idle(), 2);
     pool.close().await;
     assert!(matches!(pool.get().await, Err(Failure::Host(_))));
+    assert_eq!(world.metrics.instances("flights"), 0);
+}
+
+#[tokio::test]
+async fn pools_that_follow_one_another_share_their_places_and_end_apart() {
+    let world = World::new();
+    let module = world.module(Form::Rows).await;
+    let plugin = |behaviour: &str| world.plugin(&module, json!({ "do": behaviour }));
+    let old = plugin("echo").pool(2);
+    let (on_loan, idle) = (old.get().await.unwrap(), old.get().await.unwrap());
+    drop(idle);
+    assert_eq!((old.idle(), old.instances()), (1, 2));
+    let warm = vec![plugin("count").instance().await.unwrap()];
+    let new = old.followed_by(plugin("count"), warm);
+    // A place that somebody waited for while there was the old one is as good for the new one.
+    let place = old.place().await.unwrap();
+    let mut lent = new.lend(place).await.unwrap();
+    assert_eq!(new.idle(), 0, "the warm one was lent");
+    let outcome = lent.process_batch(&shard(), &batch()).await.unwrap();
+    assert_eq!(outcome.outputs[0].record.data, &b"1"[..], "it is the new version's");
+    assert_eq!(new.instances(), 2, "one of each");
+    for pool in [&old, &new] {
+        let waiting = tokio::time::timeout(Duration::from_millis(20), pool.get()).await;
+        assert!(waiting.is_err(), "two are on loan");
+    }
+    let (log, _guard) = Log::capture();
+    old.end_idle().await;
+    assert_eq!((old.idle(), log.lines().len()), (0, 1), "an idle one hears of it at once");
+    on_loan.end().await;
+    assert_eq!(log.lines().len(), 2, "and the other when its call is over: {:?}", log.lines());
+    assert_eq!(world.metrics.instances("flights"), 1);
+    drop((lent, new.get().await.expect("the place is free")));
+    new.close().await;
+    assert!(matches!(old.get().await, Err(Failure::Host(_))), "one pool's end is all of theirs");
     assert_eq!(world.metrics.instances("flights"), 0);
 }
 

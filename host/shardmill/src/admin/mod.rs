@@ -2,13 +2,14 @@
 //! loopback unless told otherwise.
 
 pub(crate) mod commands;
+pub(crate) mod deploys;
 mod token;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
@@ -19,6 +20,8 @@ use prometheus_client::registry::Registry;
 use shardmill_engine::Status;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::deploy::{MAX_PLUGIN, Reloader};
 
 pub(crate) use token::read as read_token;
 pub use token::{Error as TokenError, Token};
@@ -49,6 +52,8 @@ pub struct Sources {
     pub token: Option<Token>,
     /// This worker's id.
     pub worker: Arc<str>,
+    /// What reads the configuration and the plugins again.
+    pub(crate) reloader: Reloader,
 }
 
 /// A server that has its port.
@@ -85,16 +90,19 @@ impl Server {
 }
 
 fn routes(sources: Sources) -> Router {
+    let with_token = || from_fn_with_state(sources.clone(), commands::authorize);
     Router::new()
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .route("/status", get(status))
         .route("/v1/status", get(status_v1))
+        .route("/v1/processors/{processor}/{command}", post(commands::command).layer(with_token()))
         .route(
-            "/v1/processors/{processor}/{command}",
-            post(commands::command).layer(from_fn_with_state(sources.clone(), commands::authorize)),
+            "/v1/processors/{processor}/deploy",
+            post(deploys::deploy).layer(DefaultBodyLimit::max(MAX_PLUGIN)).layer(with_token()),
         )
+        .route("/v1/reload", post(deploys::reload).layer(with_token()))
         .with_state(sources)
 }
 
@@ -126,7 +134,7 @@ async fn ready(State(sources): State<Sources>) -> Response {
         true => (StatusCode::OK, Some("ready".to_owned())),
         false => (StatusCode::SERVICE_UNAVAILABLE, None),
     };
-    let lines = head.into_iter().chain(reasons).chain(sources.status.notes());
+    let lines = head.into_iter().chain(reasons).chain(sources.status.notes()).chain(deploys::notes(&sources.reloader));
     (code, lines.map(|line| line + "\n").collect::<String>()).into_response()
 }
 
@@ -147,7 +155,7 @@ async fn metrics(State(sources): State<Sources>) -> Response {
 }
 
 async fn status(State(sources): State<Sources>) -> Response {
-    Json(sources.status.snapshot()).into_response()
+    Json(deploys::processors(&sources)).into_response()
 }
 
 /// The same, with what else is known of this worker.
@@ -155,7 +163,8 @@ async fn status_v1(State(sources): State<Sources>) -> Response {
     let body = serde_json::json!({
         "worker": sources.worker.as_ref(),
         "unready": unready(&sources),
-        "processors": sources.status.snapshot(),
+        "configuration": sources.reloader.told(),
+        "processors": deploys::processors(&sources),
     });
     Json(body).into_response()
 }

@@ -9,6 +9,7 @@ mod inspect;
 mod local;
 pub(crate) mod output;
 mod pace;
+mod plugin_deploy;
 mod put;
 mod remote;
 mod run;
@@ -35,6 +36,7 @@ Examples:
   shardmill status                            what does a running worker do, and how far is it?
   shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
   shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
+  shardmill plugin deploy orders orders.wasm  another version of a plugin while the worker runs
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
   shardmill tail orders                       what comes into a stream?
   shardmill put orders events.jsonl --key-field /user    records into a stream
@@ -73,6 +75,9 @@ enum Command {
     /// Let shards begin somewhere else, before or behind where they are.
     #[command(after_help = remote::EXAMPLES)]
     Rewind(remote::RewindArguments),
+    /// Let a running worker read its configuration and its plugins again, as SIGHUP does.
+    #[command(after_help = remote::EXAMPLES)]
+    Reload(remote::ReloadArguments),
     /// Check a configuration and load its plugins, without touching any service; draw it.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
@@ -96,7 +101,7 @@ enum Command {
     /// Look at records that wait on the disk for their stream, send them, or drop them.
     #[command(subcommand)]
     Spool(spool::Command),
-    /// Look at plugins.
+    /// Look at plugins, and deploy them.
     #[command(subcommand)]
     Plugin(PluginCommand),
 }
@@ -112,6 +117,9 @@ struct ConfigArguments {
 enum PluginCommand {
     /// Print what a component exports and imports, and whether this host takes it.
     Inspect(inspect::Arguments),
+    /// Let a running worker go on with another version of a processor's plugin.
+    #[command(after_help = plugin_deploy::EXAMPLES)]
+    Deploy(plugin_deploy::Arguments),
 }
 
 /// Carries out a command line.
@@ -132,6 +140,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Resume(arguments) => remote::order(Order::Resume, &arguments).await,
             Command::Restart(arguments) => remote::order(Order::Restart, &arguments).await,
             Command::Rewind(arguments) => remote::rewind(&arguments).await,
+            Command::Reload(arguments) => remote::reload(&arguments).await,
             Command::Check(arguments) => check::check(&arguments).await,
             Command::Demo(arguments) => crate::demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,
@@ -141,6 +150,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Stream(command) => stream::run(&command).await,
             Command::Spool(command) => spool::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
+            Command::Plugin(PluginCommand::Deploy(arguments)) => plugin_deploy::deploy(&arguments).await,
         }
     });
     // A blocking call that hangs (a file system, a name look-up) must not keep a stopped process alive.

@@ -1,6 +1,6 @@
-//! `shardmill status`, `pause`, `resume`, `restart` and `rewind`: a running worker is asked, or told what to do.
+//! `shardmill status`, `pause`, `resume`, `restart`, `rewind` and `reload`: a running worker is asked, or told what to do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -27,6 +27,7 @@ Examples:
   shardmill restart orders
   shardmill rewind orders --to 2026-01-01T00:00:00Z
   shardmill rewind orders --to trim-horizon --shard shardId-000000000000
+  shardmill reload --token-file token
 
 A command is for the shards that the asked worker has: for all of them where none is named. It
 needs the token that `token-file` or `token-env` in the worker's [admin] names. A pause holds for
@@ -36,12 +37,34 @@ those that it does not reach. Exit status 1: not done for every shard that is me
 
 /// How long an answer may take. A rewind is waited for by the worker itself.
 const LIMIT: Duration = Duration::from_secs(60);
+/// The same where plugins may have to be compiled and started.
+pub(super) const SLOW_LIMIT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Args)]
 pub(super) struct Server {
     /// The admin server of the worker.
     #[arg(long, value_name = "URL", env = "SHARDMILL_ADMIN", default_value = "http://127.0.0.1:9465")]
-    admin: Uri,
+    pub(super) admin: Uri,
+}
+
+/// What commands need besides.
+#[derive(Debug, Args)]
+pub(super) struct Token {
+    /// The file with the token; else the token itself is taken from SHARDMILL_ADMIN_TOKEN.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// What an admin server is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Question<'a> {
+    pub(super) path: &'a str,
+    pub(super) token: Option<&'a [u8]>,
+    /// By their names in lower case.
+    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) body: Vec<u8>,
+    /// How long the answer may take, if not as long as any.
+    pub(super) limit: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -64,9 +87,19 @@ pub(super) struct Arguments {
     shards: Vec<String>,
     #[command(flatten)]
     server: Server,
-    /// The file with the token; else the token itself is taken from SHARDMILL_ADMIN_TOKEN.
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    token: Token,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ReloadArguments {
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    token: Token,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -87,7 +120,8 @@ pub(super) struct RewindArguments {
 
 /// `shardmill status`
 pub(super) async fn status(arguments: &StatusArguments) -> Result<(), Failure> {
-    let (code, body) = ask(&arguments.server.admin, Method::GET, "/v1/status", None, Vec::new()).await?;
+    let question = Question { path: "/v1/status", ..Question::default() };
+    let (code, body) = ask(&arguments.server.admin, Method::GET, question).await?;
     let status = expect(code, &body)?;
     if arguments.json {
         output::line(format_args!("{status:#}"));
@@ -107,24 +141,51 @@ pub(super) async fn rewind(arguments: &RewindArguments) -> Result<(), Failure> {
     send(Command::Rewind, &arguments.arguments, Some(arguments.to), arguments.open_only).await
 }
 
+/// `shardmill reload`
+pub(super) async fn reload(arguments: &ReloadArguments) -> Result<(), Failure> {
+    let ReloadArguments { server, token, json } = arguments;
+    let token = token.read()?;
+    // Plugins may have to be compiled and started.
+    let limit = Some(SLOW_LIMIT);
+    let question = Question { path: "/v1/reload", token: Some(&token), limit, ..Question::default() };
+    let (code, body) = ask(&server.admin, Method::POST, question).await?;
+    let answer = expect(code, &body)?;
+    if *json {
+        output::line(format_args!("{answer:#}"));
+        return Ok(());
+    }
+    for (title, keys) in [("applied", &answer["applied"]), ("needs a restart of the worker", &answer["needs_restart"])]
+    {
+        for key in keys.as_array().into_iter().flatten() {
+            output::line(format_args!("{title}: {}", text_of(key)));
+        }
+    }
+    for (processor, plugin) in answer["processors"].as_object().into_iter().flatten() {
+        match (&plugin["from"], &plugin["to"]) {
+            (Value::String(from), Value::String(to)) if from != to => {
+                output::line(format_args!("plugin of {processor}: {from} was followed by {to}"));
+            }
+            (_, Value::String(to)) => output::line(format_args!("plugin of {processor}: {to} with other settings")),
+            _same => output::line(format_args!("plugin of {processor}: the same")),
+        }
+    }
+    Ok(())
+}
+
 async fn send(
     command: Command,
     arguments: &Arguments,
     to: Option<StartPosition>,
     open_only: bool,
 ) -> Result<(), Failure> {
-    let Arguments { processor, shards, server, token_file, json } = arguments;
-    let token = match token_file {
-        Some(path) => read_token(path).map_err(|error| {
-            Failure::configuration(format!("the token's file {} cannot be read: {error}", path.display()))
-        })?,
-        None => std::env::var_os("SHARDMILL_ADMIN_TOKEN").unwrap_or_default().into_encoded_bytes(),
-    };
+    let Arguments { processor, shards, server, token, json } = arguments;
+    let token = token.read()?;
     let order = Order { shards: (!shards.is_empty()).then(|| shards.clone()), to, open_only };
     let body = serde_json::to_vec(&order).map_err(|error| Failure::running(error.to_string()))?;
     let name = serde_json::to_value(command).ok().and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
     let path = format!("/v1/processors/{processor}/{name}");
-    let (code, body) = ask(&server.admin, Method::POST, &path, Some(&token), body).await?;
+    let question = Question { path: &path, token: Some(&token), body, ..Question::default() };
+    let (code, body) = ask(&server.admin, Method::POST, question).await?;
     let answer = expect(code, &body)?;
     if *json {
         output::line(format_args!("{answer:#}"));
@@ -148,13 +209,9 @@ async fn send(
 }
 
 /// Asks once; status and body.
-async fn ask(
-    server: &Uri,
-    method: Method,
-    path: &str,
-    token: Option<&[u8]>,
-    body: Vec<u8>,
-) -> Result<(u16, Bytes), Failure> {
+pub(super) async fn ask(server: &Uri, method: Method, question: Question<'_>) -> Result<(u16, Bytes), Failure> {
+    let Question { path, token, headers, body, limit } = question;
+    let limit = limit.unwrap_or(LIMIT);
     let wrong =
         |what: &str| Failure::configuration(format!("`{server}` is not the address of an admin server: {what}"));
     if server.scheme_str() != Some("http") {
@@ -167,6 +224,9 @@ async fn ask(
         .uri(path)
         .header(header::HOST, server.authority().map_or("", |authority| authority.as_str()))
         .header(header::CONTENT_TYPE, "application/json");
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
     if let Some(token) = token {
         let mut value = header::HeaderValue::from_bytes(&[b"Bearer ", token.trim_ascii()].concat())
             .map_err(|_| Failure::configuration("the token holds characters that no token has"))?;
@@ -192,19 +252,19 @@ async fn ask(
         }
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(answer.await?)
     };
-    match tokio::time::timeout(LIMIT, exchange).await {
+    match tokio::time::timeout(limit, exchange).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => {
             let reason = with_causes(error.as_ref());
             Err(Failure::unavailable(format!("{server} cannot be reached: {reason}"))
                 .help("name the worker's admin server with --admin URL; its log says where it listens"))
         }
-        Err(_elapsed) => Err(Failure::unavailable(format!("{server} does not answer within {LIMIT:?}"))),
+        Err(_elapsed) => Err(Failure::unavailable(format!("{server} does not answer within {limit:?}"))),
     }
 }
 
 /// The body of a good answer; what a bad one says.
-fn expect(code: u16, body: &[u8]) -> Result<Value, Failure> {
+pub(super) fn expect(code: u16, body: &[u8]) -> Result<Value, Failure> {
     let value: Option<Value> = serde_json::from_slice(body).ok();
     let said = || match value.as_ref().and_then(|value| value["error"].as_str()) {
         Some(error) => error.to_owned(),
@@ -212,19 +272,24 @@ fn expect(code: u16, body: &[u8]) -> Result<Value, Failure> {
     };
     match (code, &value) {
         (200, Some(_)) => Ok(value.unwrap_or_default()),
+        (422, _) => Err(Failure::configuration(said())),
         (401 | 403, _) => Err(Failure::not_permitted(said())
             .help("name the token's file with --token-file FILE, or set SHARDMILL_ADMIN_TOKEN")),
         _ => Err(Failure::running(said())),
     }
 }
 
-/// A table for people. What is not known is left empty.
-fn show(status: &Value) {
-    let text = |value: &Value| match value {
+fn text_of(value: &Value) -> String {
+    match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),
         other => other.to_string(),
-    };
+    }
+}
+
+/// A table for people. What is not known is left empty.
+fn show(status: &Value) {
+    let text = text_of;
     output::line(format_args!("worker {}", text(&status["worker"])));
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
@@ -250,6 +315,7 @@ fn show(status: &Value) {
         }
     }
     output::line(&table);
+    show_plugins(status);
     for (processor, consumer) in status["processors"].as_object().into_iter().flatten() {
         for alarm in consumer["alarms"].as_object().into_iter().flat_map(|alarms| alarms.values()) {
             output::line(format_args!("alarm: processor {processor}: {}", text(alarm)));
@@ -257,5 +323,45 @@ fn show(status: &Value) {
     }
     for reason in status["unready"].as_array().into_iter().flatten() {
         output::line(format_args!("not ready: {}", text(reason)));
+    }
+}
+
+/// What runs, what was to run, and what the configuration's file says that is not in force.
+fn show_plugins(status: &Value) {
+    for (processor, consumer) in status["processors"].as_object().into_iter().flatten() {
+        let plugin = &consumer["plugin"];
+        let digest: String = text_of(&plugin["digest"]).chars().take(12).collect();
+        let (from, since) = (text_of(&plugin["from"]), text_of(&plugin["since"]));
+        output::line(format_args!("plugin of {processor}: {digest}… from {from}, since {since}"));
+        if let refused @ Value::Object(_) = &plugin["refused"] {
+            let digest: String = text_of(&refused["digest"]).chars().take(12).collect();
+            let (from, reason) = (text_of(&refused["from"]), text_of(&refused["reason"]));
+            output::line(format_args!("plugin of {processor}: {digest}… from {from} is refused: {reason}"));
+        }
+        if let Value::String(trouble) = &plugin["file"] {
+            output::line(format_args!("plugin of {processor}: {trouble}"));
+        }
+    }
+    let configuration = &status["configuration"];
+    if let Value::String(reason) = &configuration["refused"] {
+        output::line(format_args!("configuration: not taken as it is now: {reason}"));
+    }
+    for key in configuration["needs_restart"].as_array().into_iter().flatten() {
+        output::line(format_args!("configuration: {} has changed, which needs a restart", text_of(key)));
+    }
+}
+
+// === impl Token ===
+
+impl Token {
+    /// The token's bytes.
+    pub(super) fn read(&self) -> Result<Vec<u8>, Failure> {
+        let unreadable = |path: &Path, error: std::io::Error| {
+            Failure::configuration(format!("the token's file {} cannot be read: {error}", path.display()))
+        };
+        match &self.token_file {
+            Some(path) => read_token(path).map_err(|error| unreadable(path, error)),
+            None => Ok(std::env::var_os("SHARDMILL_ADMIN_TOKEN").unwrap_or_default().into_encoded_bytes()),
+        }
     }
 }

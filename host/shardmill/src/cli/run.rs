@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{ConfigArguments, Failure, signals};
+use crate::deploy::Why;
 use crate::{Bounds, Host, config, telemetry};
 
 pub(super) const EXAMPLES: &str = "\
@@ -15,6 +16,8 @@ Examples:
   RUST_LOG=debug shardmill run --config shardmill.toml
   AWS_PROFILE=staging shardmill run -c staging.toml
 
+SIGHUP, or a change of the files, lets it read its configuration and its plugins again: other
+versions of plugins take over between two batches, and what needs a restart is named in the log.
 A run that ends by itself checkpoints and releases its leases as one does that is told to stop.
 Its exit status is 70 if shards are stopped then, or a stream is gone.";
 
@@ -42,14 +45,24 @@ fn grace(text: &str) -> Result<Duration, String> {
 }
 
 pub(super) async fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let config = config::load(&arguments.config.config)?;
+    let (config, source) = config::load_with_source(&arguments.config.config)?;
     telemetry::init(&config.log)?;
     for warning in &config.warnings {
         tracing::warn!("{warning}");
     }
-    let stop = signals::stop_at_signal()?;
+    let (stop, mut hangup) = signals::stop_or_hang_up()?;
     let bounds = Bounds { until_idle: arguments.until_idle, max_records: arguments.max_records };
-    let host = Host::builder(config).bounds(bounds).build().await?;
-    host.run(stop).await?;
+    let host = Host::builder(config).source(source).bounds(bounds).build().await?;
+    let reloader = host.reloader();
+    let reloading = async {
+        while hangup.recv().await.is_some() {
+            reloader.reload(Why::Signal).await;
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = host.run(stop) => ended?,
+        () = reloading => {}
+    }
     Ok(())
 }

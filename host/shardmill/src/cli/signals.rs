@@ -1,4 +1,4 @@
-//! Signals: SIGTERM, Ctrl-C, the end of a terminal, and one that is better an error.
+//! Signals: SIGTERM, Ctrl-C, SIGHUP, and one that is better an error.
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -15,15 +15,24 @@ pub(crate) fn outlive_file_limits() -> std::io::Result<()> {
 /// A token that is cancelled at the first SIGTERM, SIGINT, or SIGHUP unless somebody has set it aside (`nohup`). The second
 /// one ends the process at once: whoever presses Ctrl-C twice does not want to wait.
 pub(crate) fn stop_at_signal() -> Result<CancellationToken, Failure> {
-    let stop = CancellationToken::new();
-    let failed = |error| Failure::running(format!("signals cannot be received: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     // A handler would take the place of what `nohup` has set.
-    let mut hangup = match takes_hangup() {
-        true => Some(signal(SignalKind::hangup()).map_err(failed)?),
+    let hangup = match takes_hangup() {
+        true => Some(listen(SignalKind::hangup())?),
         false => None,
     };
+    stop_at(hangup)
+}
+
+/// The same, but that SIGHUP is no reason to stop: what comes second receives it, also where somebody has set it aside.
+pub(crate) fn stop_or_hang_up() -> Result<(CancellationToken, Signal), Failure> {
+    let hangup = listen(SignalKind::hangup())?;
+    Ok((stop_at(None)?, hangup))
+}
+
+fn stop_at(mut hangup: Option<Signal>) -> Result<CancellationToken, Failure> {
+    let stop = CancellationToken::new();
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
     let token = stop.clone();
     tokio::spawn(async move {
         let mut next = async || {
@@ -41,6 +50,10 @@ pub(crate) fn stop_at_signal() -> Result<CancellationToken, Failure> {
         std::process::exit(130);
     });
     Ok(stop)
+}
+
+fn listen(kind: SignalKind) -> Result<Signal, Failure> {
+    signal(kind).map_err(|error| Failure::running(format!("signals cannot be received: {error}")))
 }
 
 async fn hung_up(hangup: &mut Option<Signal>) {
@@ -74,5 +87,13 @@ mod tests {
         assert!(ignores(&status("0000000000001001"), Number::HUP));
         assert!(!ignores(&status("0000000000001000"), Number::HUP));
         assert!(ignores("Name:\tshardmill\n", Number::HUP));
+    }
+
+    #[tokio::test]
+    async fn a_run_hears_of_a_hangup_and_goes_on() {
+        let (stop, mut hangup) = stop_or_hang_up().unwrap();
+        rustix::process::kill_process(rustix::process::getpid(), Number::HUP).unwrap();
+        assert!(hangup.recv().await.is_some());
+        assert!(!stop.is_cancelled());
     }
 }

@@ -43,6 +43,8 @@ pub(super) struct File {
     #[serde(default)]
     pub(super) leases: Leases,
     #[serde(default)]
+    pub(super) reload: Reload,
+    #[serde(default)]
     pub(super) defaults: Defaults,
     #[serde(default)]
     pub(super) streams: BTreeMap<String, Stream>,
@@ -111,6 +113,18 @@ pub(super) struct Leases {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Reload {
+    pub(super) watch: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct ProcessorReload {
+    pub(super) trial: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct Defaults {
     pub(super) stream: StreamSettings,
     pub(super) processor: ProcessorSettings,
@@ -170,6 +184,8 @@ section!(ProcessorSettings, Processor {
     filter: Option<Filter>,
     #[serde(default, deserialize_with = "batchers")]
     batchers: Vec<Batcher>,
+    #[serde(default)]
+    reload: ProcessorReload,
 } {
     parallelism: Count,
     partition_by: String,

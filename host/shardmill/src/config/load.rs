@@ -34,9 +34,23 @@ pub enum Error {
     Mistake(Box<Mistake>),
 }
 
+/// A configuration's file, as it was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What was in it.
+    pub text: String,
+}
+
 /// Reads and checks a file, and sees whether the plugins that it names can be read. Paths in it are relative to its
 /// folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
+    load_with_source(path).map(|(config, _source)| config)
+}
+
+/// As [`load`], with the file's text: what a host needs that reads it again while it runs.
+pub fn load_with_source(path: &Path) -> Result<(Config, Source), Error> {
     let (name, source, config) = read_and_parse(path)?;
     if let Some(token) = &config.admin.token {
         Token::read(token).map_err(|error| {
@@ -57,8 +71,27 @@ pub fn load(path: &Path) -> Result<Config, Error> {
             };
             mistake(&name, &source, wrong)
         })?;
+        let Some(trial) = &processor.trial else { continue };
+        readable(trial).map_err(|error| {
+            let wrong = Wrong {
+                path: ["processors", &processor.name, "reload", "trial"].map(str::to_owned).into(),
+                message: format!("the trial records {} cannot be read: {error}", trial.display()),
+                help: Some("`shardmill tail STREAM --json` prints such records".to_owned()),
+            };
+            mistake(&name, &source, wrong)
+        })?;
     }
-    Ok(config)
+    Ok((config, Source { path: path.to_owned(), text: source }))
+}
+
+impl Error {
+    /// What is wrong, with file, line and key, in one line.
+    pub(crate) fn sentence(&self) -> String {
+        match self {
+            Self::Read { .. } => shardmill_cause::with_causes(self),
+            Self::Mistake(mistake) => mistake.sentence(),
+        }
+    }
 }
 
 /// Reads and checks a file as [`load`] does, for commands that run no plugin: they may be on a machine that has none.

@@ -8,6 +8,7 @@
 mod batches;
 mod check;
 mod dead_letters;
+mod diff;
 mod failure;
 mod file;
 mod flow;
@@ -38,8 +39,9 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
 
+pub(crate) use diff::{Change, diff};
 pub use flow::{Batch, Batcher, Filter, Flow, Pointer};
-pub use load::{Error, load, load_without_plugins, parse};
+pub use load::{Error, Source, load, load_with_source, load_without_plugins, parse};
 
 /// A whole configuration, checked, with every default filled in.
 #[derive(Debug, Clone)]
@@ -60,6 +62,8 @@ pub struct Config {
     pub watchdog: shardmill_engine::watchdog::Options,
     /// Leases of every consumer.
     pub leases: Leases,
+    /// What is read again while everything runs.
+    pub reload: Reload,
     /// The most that records in flight may take, in bytes.
     pub memory: u64,
     /// On how many threads guests run.
@@ -160,6 +164,13 @@ pub struct Leases {
     pub takeover: Takeover,
 }
 
+/// What is read again while everything runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reload {
+    /// Whether the files of the configuration and of the plugins are watched.
+    pub watch: bool,
+}
+
 /// By what leases are shared out among workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -200,6 +211,8 @@ pub struct Processor {
     pub limits: Limits,
     /// What the guest may do.
     pub grants: Grants,
+    /// A file with records that another version of the plugin has to process before it takes the place of the one that runs.
+    pub trial: Option<PathBuf>,
     /// What a crash does to records of its streams that are being processed.
     pub delivery: Delivery,
     /// Who says how far the checkpoint may go.

@@ -47,6 +47,15 @@ impl Mistake {
             help,
         }
     }
+
+    /// The same in one line.
+    pub(super) fn sentence(&self) -> String {
+        let start = self.span.offset();
+        let line = line_of(self.source_code.inner(), &(start..start));
+        let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
+        let message = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{}:{line}: {message}{help}", self.source_code.name())
+    }
 }
 
 /// Where a key such as `["processors", "flights", "batch", "records"]` gets its value: in its own section, else in that of

@@ -18,7 +18,7 @@ use super::file::{self, CacheDir, File};
 use super::outputs::{outputs, targets};
 use super::streams::{inputs, stream};
 use super::units::Count;
-use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Stream, TokenSource};
+use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Reload, Stream, TokenSource};
 use super::{batches, dead_letters, pipelines};
 
 /// No machine runs as many at a time.
@@ -73,6 +73,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         watchdog: watchdog(&file.watchdog)?,
         log: log(&file.log)?,
         leases,
+        reload: Reload { watch: file.reload.watch.unwrap_or(true) },
         memory,
         guest_threads: guest_threads(file.guest_threads)?,
         shutdown_timeout,
@@ -302,6 +303,7 @@ fn processor(written: &Written<'_>, processor: &str, own: &file::Processor) -> C
         )?,
         limits: limits(processor, &file::Limits::over(own.limits.as_ref(), defaults.limits.as_ref()))?,
         grants: grants(&file::Grants::over(own.grants.as_ref(), defaults.grants.as_ref())),
+        trial: trial(processor, own.reload.trial.as_deref(), folder)?,
         delivery,
         checkpoint,
         checkpoint_interval: time(
@@ -349,6 +351,13 @@ fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {
         instances: count(&at("instances"), file.instances, 64, [1, 10_000])? as usize,
         log_lines_per_second: count(&at("log-lines-per-second"), file.log_lines_per_second, 100, [0, 1_000_000])?,
     })
+}
+
+fn trial(processor: &str, file: Option<&Path>, folder: &Path) -> Checked<Option<PathBuf>> {
+    if file.is_some_and(|path| path.as_os_str().is_empty()) {
+        return wrong(&["processors", processor, "reload", "trial"], "it names no file");
+    }
+    Ok(file.map(|path| folder.join(path)))
 }
 
 fn grants(file: &file::Grants) -> Grants {

@@ -1,7 +1,7 @@
 //! The host: a configuration becomes consumers, an admin server, and their end.
 
 mod error;
-mod parts;
+pub(crate) mod parts;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,14 +15,16 @@ use shardmill_lease::SystemClock;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::{Module, Runtime};
 use shardmill_stream::polling::ReadLimits;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{Server, Sources, Token};
 use crate::aws::{self, Clients};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::dead_letters;
+use crate::deploy::{self, CLOSE_WITHIN, Deployer, Reloader, Setup, Slot};
 use crate::guest::{Lent, PluginGuest};
 
 pub(crate) use error::Class;
@@ -32,12 +34,10 @@ use parts::AllMetrics;
 /// How often a bounded run looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a guest may take to end.
-const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-
 /// Makes a [`Host`].
 pub struct Builder {
     config: Config,
+    source: Option<config::Source>,
     sdk_config: Option<SdkConfig>,
     bounds: Bounds,
 }
@@ -59,6 +59,7 @@ pub struct Host {
     stages: Vec<(Arc<Stage>, Arc<dyn Guest>)>,
     admin: Option<Server>,
     sources: Sources,
+    reloader: Reloader,
     progress: Progress,
     bounds: Bounds,
     allowance: Allowance,
@@ -80,6 +81,13 @@ impl Builder {
     #[must_use]
     pub fn sdk_config(mut self, sdk_config: SdkConfig) -> Self {
         self.sdk_config = Some(sdk_config);
+        self
+    }
+
+    /// Names the file that the configuration came from. It is read again when it changes, and when somebody asks for it.
+    #[must_use]
+    pub fn source(mut self, source: config::Source) -> Self {
+        self.source = Some(source);
         self
     }
 
@@ -134,6 +142,8 @@ impl Builder {
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let led_to = parts::stage_names(&config);
         let (mut consumers, mut stages, mut guests, mut loaded) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        let mut slots = BTreeMap::new();
+        let watchdog = watch::Sender::new(config.watchdog);
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
                 processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "),
@@ -154,12 +164,13 @@ impl Builder {
                 metrics: &metrics.dead_letters,
             };
             let dead_letters = dead_letters::place(processor, &outputs, &surroundings)?;
-            let mut guest: Arc<dyn Guest> = Arc::new(PluginGuest::new(pool));
+            let slot = Arc::new(Slot::new(pool, Setup::of(&config, processor)));
+            slots.insert(processor.name.clone(), Arc::clone(&slot));
+            let mut guest: Arc<dyn Guest> = Arc::new(PluginGuest::new(slot));
             if led_to.contains(processor.name.as_str()) {
                 let stage = Stage::new(StageParts {
                     options: Arc::new(parts::engine_options(&config, processor, None)),
                     guest: Arc::clone(&guest),
-                    plugin: digest.as_str().into(),
                     worker: config.worker.as_str().into(),
                     dead_letters: dead_letters.clone(),
                     metrics: metrics.engine.clone(),
@@ -188,12 +199,11 @@ impl Builder {
                 store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), lease_table, parts::store_timeouts(&config))),
                 clock: Arc::new(SystemClock),
                 guest,
-                plugin: digest.as_str().into(),
                 destinations,
                 dead_letters,
                 budget: budget.clone(),
                 allowance: allowance.clone(),
-                watchdog: config.watchdog,
+                watchdog: watchdog.subscribe(),
                 status: status.clone(),
                 metrics: metrics.engine.clone(),
                 lease_metrics: metrics.lease.clone(),
@@ -203,15 +213,16 @@ impl Builder {
             consumers.push((processor.name.clone(), Consumer::new(parts)));
         }
         let progress = Progress { engine: metrics.engine, status: status.clone() };
-        let sources = Sources {
-            status,
-            registry: Arc::new(registry),
-            stopping: CancellationToken::new(),
-            token,
-            worker: config.worker.as_str().into(),
-        };
+        let stopping = CancellationToken::new();
+        let deployer = Deployer::new(runtime.clone(), slots, status.clone(), metrics.deploy, stopping.clone());
+        let live = deploy::Live { watchdog, is_watching: watch::Sender::new(config.reload.watch) };
+        let worker = config.worker.as_str().into();
+        let reloader = Reloader::new(deployer, config, self.source, live);
+        let sources =
+            Sources { status, registry: Arc::new(registry), stopping, token, worker, reloader: reloader.clone() };
         let stages = stages.into_values().zip(guests).collect();
-        Ok(Host { consumers, stages, admin, sources, progress, bounds: self.bounds, allowance, _runtime: runtime })
+        let bounds = self.bounds;
+        Ok(Host { consumers, stages, admin, sources, reloader, progress, bounds, allowance, _runtime: runtime })
     }
 }
 
@@ -220,7 +231,7 @@ impl Builder {
 impl Host {
     /// Starts to make a host of a configuration.
     pub fn builder(config: Config) -> Builder {
-        Builder { config, sdk_config: None, bounds: Bounds::default() }
+        Builder { config, source: None, sdk_config: None, bounds: Bounds::default() }
     }
 
     /// Where the admin server listens, if there is one.
@@ -231,6 +242,11 @@ impl Host {
     /// A handle to follow what the host does.
     pub fn progress(&self) -> Progress {
         self.progress.clone()
+    }
+
+    /// What reads the configuration and the plugins again.
+    pub(crate) fn reloader(&self) -> Reloader {
+        self.reloader.clone()
     }
 
     /// Runs until `stop` is cancelled or a bound is reached, then finishes what is in flight, checkpoints and releases the
@@ -244,6 +260,9 @@ impl Host {
             tracing::info!(address = %server.address(), commands, "admin server: /healthz, /readyz, /metrics, /status");
             tokio::spawn(server.serve(self.sources.clone(), stop_admin.clone()))
         });
+        // Ends with this function, as everything that it delivers.
+        let mut watching = JoinSet::new();
+        watching.spawn(deploy::watch::run(self.reloader, drain.clone()));
         let mut running = JoinSet::new();
         let mut names = BTreeMap::new();
         for (name, consumer) in self.consumers {

@@ -30,6 +30,7 @@ pub(super) struct AllMetrics {
     pub(super) producer: shardmill_producer::Metrics,
     pub(super) plugin: shardmill_plugin::Metrics,
     pub(super) dead_letters: crate::dead_letters::Metrics,
+    pub(super) deploy: crate::deploy::Metrics,
 }
 
 // === impl AllMetrics ===
@@ -43,6 +44,7 @@ impl AllMetrics {
             producer: shardmill_producer::Metrics::register(registry),
             plugin: shardmill_plugin::Metrics::register(registry),
             dead_letters: crate::dead_letters::Metrics::register(registry),
+            deploy: crate::deploy::Metrics::register(registry),
         }
     }
 }
@@ -56,9 +58,9 @@ pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Re
     Ok(Runtime::new(options, metrics)?)
 }
 
-/// Every processor can have all the instances that it may have.
+/// Every processor can have all the instances that it may have, as many of the version before, and one that is being tried.
 fn max_instances(config: &Config) -> u32 {
-    let instances: usize = config.processors.values().map(|processor| processor.limits.instances).sum();
+    let instances: usize = config.processors.values().map(|processor| 2 * processor.limits.instances + 1).sum();
     u32::try_from(instances).unwrap_or(u32::MAX)
 }
 
@@ -92,8 +94,14 @@ pub(super) async fn load_all(
 }
 
 pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
+    Plugin::new(runtime, module, settings(processor))
+        .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+}
+
+/// What is a version of a plugin besides its module: all of it can change while everything runs.
+pub(crate) fn settings(processor: &config::Processor) -> shardmill_plugin::Settings {
     let limits = &processor.limits;
-    let settings = shardmill_plugin::Settings {
+    shardmill_plugin::Settings {
         processor: processor.name.clone(),
         config: processor.config.clone(),
         limits: shardmill_plugin::Limits {
@@ -107,8 +115,15 @@ pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Proc
             ..shardmill_plugin::Limits::default()
         },
         grants: shardmill_plugin::Grants { clocks: processor.grants.clocks, random: processor.grants.random },
-    };
-    Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+    }
+}
+
+/// What the outputs of one outcome may be.
+pub(crate) fn outcome_limits(processor: &config::Processor) -> shardmill_plugin::OutcomeLimits {
+    shardmill_plugin::OutcomeLimits {
+        bytes: processor.limits.outcome as usize,
+        ..shardmill_plugin::OutcomeLimits::default()
+    }
 }
 
 pub(super) async fn start(plugin: &Plugin, processor: &config::Processor) -> Result<(), Error> {
@@ -142,8 +157,9 @@ pub(super) fn balance(config: &Config) -> Arc<dyn Balance> {
     }
 }
 
-/// One number for what a worker runs: this build, the plugin and its configuration. In a deploy, leases go to workers
-/// with another one than those that leave have.
+/// One number for what a worker was started with: this build, the plugin and its configuration. In a deploy, leases go to
+/// workers with another one than those that leave have. It stays as it is when a plugin is another version later: nobody
+/// leaves for that, and where workers are replaced afterwards, those that come are still the ones to prefer.
 fn generation(processor: &config::Processor, module: &str) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
     (env!("CARGO_PKG_VERSION"), module, format!("{processor:?}")).hash(&mut hasher);
@@ -216,10 +232,7 @@ pub(super) fn engine_options(
         backoff: Backoff { first: processor.retry.backoff, longest: processor.retry.max_backoff },
         checkpoint_interval: processor.checkpoint_interval,
         out_of_range: processor.out_of_range,
-        outcome: shardmill_plugin::OutcomeLimits {
-            bytes: processor.limits.outcome as usize,
-            ..shardmill_plugin::OutcomeLimits::default()
-        },
+        outcome: outcome_limits(processor),
         hook_timeout: (config.shutdown_timeout / 2).min(Duration::from_secs(10)),
         shutdown_timeout: config.shutdown_timeout,
     }

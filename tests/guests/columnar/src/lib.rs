@@ -72,6 +72,7 @@ impl columnar::Guest for Guest {
             "panic" => panic!("columns went wrong"),
             "digest" => outputs = digest(&records),
             "outgrow" => outputs = outgrow(&records),
+            "stamp" => outputs = stamp(&records),
             _ => {}
         }
         Ok(Outcome { done, failed: Vec::new(), skipped, checkpoint: None, outputs })
@@ -118,6 +119,17 @@ fn echo(records: &RecordColumns) -> OutputColumns {
     let mut outputs = nothing();
     for (index, [_, partition_key, hash_key, data]) in spans(records).enumerate() {
         push(&mut outputs, [partition_key, hash_key, data], record(index));
+    }
+    outputs
+}
+
+/// Each JSON object with what the configuration says in `stamp`.
+fn stamp(records: &RecordColumns) -> OutputColumns {
+    let stamp = CONFIG.with_borrow(|config| config["stamp"].to_string());
+    let mut outputs = nothing();
+    for (index, [_, partition_key, hash_key, data]) in spans(records).enumerate() {
+        let data = [b"{\"stamp\":", stamp.as_bytes(), b",", &data[1..]].concat();
+        push(&mut outputs, [partition_key, hash_key, &data], record(index));
     }
     outputs
 }

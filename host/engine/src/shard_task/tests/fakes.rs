@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::SHARD;
 use crate::shard_source::Directory;
-use crate::{DeadLetter, DeadLetterError, DeadLetters, Destination, Guest, Hook, SendError};
+use crate::{Answer, DeadLetter, DeadLetterError, DeadLetters, Destination, Guest, Hook, SendError};
 
 /// Of the stream of [`OneShard`].
 pub(super) const STREAM_ARN: &str = "arn:aws:kinesis:eu-west-1:123456789012:stream/s";
@@ -37,6 +37,8 @@ pub(super) struct FakeGuest {
     pub(super) takes: Duration,
     /// By this seed, how long each call takes, up to ten times as long.
     pub(super) varies: Option<u64>,
+    /// Its plugin's digest.
+    pub(super) plugin: &'static str,
     /// What it was told, in order.
     pub(super) hooks: Mutex<Vec<Hook>>,
     /// What a hook does.
@@ -54,6 +56,7 @@ impl FakeGuest {
             process: Box::new(process),
             takes: Duration::from_millis(5),
             varies: None,
+            plugin: "digest",
             hooks: Mutex::default(),
             hook: Box::new(|_| (Duration::ZERO, Ok(HookOutcome::default()))),
         }
@@ -67,13 +70,17 @@ impl FakeGuest {
 
 #[async_trait]
 impl Guest for FakeGuest {
-    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Answer {
         let times = self.varies.map_or(1, |seed| {
             let first = batch.approximate_arrivals().first().copied().unwrap_or(0);
             u32::try_from(seed.wrapping_mul(first.wrapping_mul(2_654_435_761) | 1) >> 32 & 0xFF).unwrap_or(1) % 10 + 1
         });
         sleep(self.takes * times).await;
-        (self.process)(shard, batch)
+        Answer { plugin: self.plugin(), outcome: (self.process)(shard, batch) }
+    }
+
+    fn plugin(&self) -> Arc<str> {
+        self.plugin.into()
     }
 
     fn has_hooks(&self) -> bool {

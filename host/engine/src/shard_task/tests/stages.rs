@@ -8,7 +8,8 @@ use super::*;
 use crate::{Stage, StageParts, Target};
 
 /// A stage with this name and guest. What leads to it has to keep it.
-pub(super) fn stage(options: Options, guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
+pub(super) fn stage(options: Options, mut guest: FakeGuest, letters: &Arc<Letters>, max_hops: u32) -> Arc<Stage> {
+    guest.plugin = "another digest";
     stage_of(options, Arc::new(guest), letters, max_hops)
 }
 
@@ -17,7 +18,6 @@ fn stage_of(options: Options, guest: Arc<dyn Guest>, letters: &Arc<Letters>, max
     Arc::new(Stage::new(StageParts {
         options: Arc::new(Options { processor: "stage".into(), ..options }),
         guest,
-        plugin: "another digest".into(),
         worker: "w1".into(),
         dead_letters: (then == Then::DeadLetter).then(|| Arc::clone(letters) as Arc<dyn DeadLetters>),
         metrics: Metrics::default(),
@@ -39,9 +39,13 @@ struct OfOne(FakeGuest, Arc<tokio::sync::Semaphore>);
 
 #[async_trait::async_trait]
 impl Guest for OfOne {
-    async fn process(&self, shard: &ShardContext, batch: &Batch) -> Result<Outcome, Failure> {
+    async fn process(&self, shard: &ShardContext, batch: &Batch) -> crate::Answer {
         let _instance = self.1.acquire().await;
         self.0.process(shard, batch).await
+    }
+
+    fn plugin(&self) -> Arc<str> {
+        self.0.plugin()
     }
 
     fn has_hooks(&self) -> bool {

@@ -45,6 +45,9 @@ const MISTAKES: &[Mistake] = &[
         7,
         &["admin.token-env", "`token-file`", "one of them"],
     ),
+    ("an unknown key of what is read again", "MINIMAL[reload]\nwach = false\n", 6, &["wach", "watch"]),
+    ("an unknown key of a processor's reload", "MINIMALreload = { trail = \"t\" }\n", 5, &["trail", "trial"]),
+    ("a trial in no file", "MINIMALreload = { trial = \"\" }\n", 5, &["processors.p.reload.trial", "no file"]),
     ("a token in no file", "MINIMAL[admin]\ntoken-file = \"\"\n", 6, &["admin.token-file", "no file"]),
     ("a token in no variable", "MINIMAL[admin]\ntoken-env = \"\"\n", 6, &["admin.token-env", "empty"]),
     (

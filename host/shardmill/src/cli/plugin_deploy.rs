@@ -1,0 +1,84 @@
+//! `shardmill plugin deploy`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hyper::Method;
+use shardmill_plugin::Digest;
+
+use super::remote::{Question, SLOW_LIMIT, Server, Token, ask, expect};
+use super::{Failure, output};
+use crate::admin::deploys::{DIGEST, DeployAnswer, FROM};
+use crate::deploy::MAX_PLUGIN;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  shardmill plugin deploy orders orders.wasm --token-file token
+  shardmill plugin deploy orders orders.wasm --admin http://10.0.0.7:9465 --json
+
+The worker loads the plugin beside the one that runs, starts it with the processor's
+configuration, and lets each shard go on with it from its next batch. One that is refused
+changes nothing (exit status 78, and why). It lasts until that worker's next start, or
+until the processor's own file changes.";
+
+#[derive(Debug, Args)]
+pub(super) struct Arguments {
+    /// The processor's name.
+    #[arg(value_name = "PROCESSOR")]
+    processor: String,
+    /// The component.
+    #[arg(value_name = "FILE.wasm")]
+    file: PathBuf,
+    #[command(flatten)]
+    server: Server,
+    #[command(flatten)]
+    token: Token,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn deploy(arguments: &Arguments) -> Result<(), Failure> {
+    let Arguments { processor, file, server, token, json } = arguments;
+    let unreadable =
+        |reason: String| Failure::configuration(format!("the plugin {} cannot be sent: {reason}", file.display()));
+    let bytes = tokio::fs::read(file).await.map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() > MAX_PLUGIN {
+        return Err(unreadable(format!("it is larger than {} MiB", MAX_PLUGIN >> 20)));
+    }
+    let token = token.read()?;
+    let headers = vec![(DIGEST, Digest::of(&bytes).to_string()), (FROM, shown(&file.display().to_string()))];
+    let path = format!("/v1/processors/{processor}/deploy");
+    let question = Question { path: &path, token: Some(&token), headers, body: bytes, limit: Some(SLOW_LIMIT) };
+    let (code, body) = ask(&server.admin, Method::POST, question).await?;
+    let answer = expect(code, &body)?;
+    if *json {
+        output::line(format_args!("{answer:#}"));
+        return Ok(());
+    }
+    let DeployAnswer { processor, switched, from, to, lasts, stopped_shards } = serde_json::from_value(answer)
+        .map_err(|error| Failure::running(format!("the answer of {} makes no sense: {error}", server.admin)))?;
+    if switched {
+        output::line(format_args!("{processor}: {from} was followed by {to}; {lasts}"));
+    } else {
+        output::line(format_args!("{processor}: {to} runs already"));
+    }
+    if stopped_shards > 0 {
+        output::line(format_args!(
+            "{stopped_shards} stopped shards stay so until they are restarted: shardmill restart {processor}"
+        ));
+    }
+    Ok(())
+}
+
+/// A path as a header can hold it.
+fn shown(path: &str) -> String {
+    let mut shown = String::with_capacity(path.len());
+    for character in path.chars() {
+        match character {
+            ' '..='~' => shown.push(character),
+            other => shown.extend(other.escape_unicode()),
+        }
+    }
+    shown
+}

@@ -1,0 +1,53 @@
+//! What a configuration says of a processor's plugin.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shardmill_plugin::{OutcomeLimits, Settings};
+use shardmill_record::BatchLimits;
+
+use crate::config::{self, Config};
+use crate::host::parts;
+
+/// What a configuration says of a processor's plugin.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Setup {
+    /// The component's file.
+    pub(crate) path: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) trial: Option<Trial>,
+}
+
+/// Records that another version has to process before it is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Trial {
+    /// The file with the records.
+    pub(crate) path: PathBuf,
+    /// What the guest is told.
+    pub(crate) application: Arc<str>,
+    pub(crate) worker: Arc<str>,
+    pub(crate) stream: Arc<str>,
+    /// How many go into one call.
+    pub(crate) batch: BatchLimits,
+    /// The outputs that there are.
+    pub(crate) outputs: BTreeSet<String>,
+    pub(crate) outcome: OutcomeLimits,
+}
+
+// === impl Setup ===
+
+impl Setup {
+    pub(crate) fn of(config: &Config, processor: &config::Processor) -> Self {
+        let trial = processor.trial.as_ref().map(|path| Trial {
+            path: path.clone(),
+            application: config.application.as_str().into(),
+            worker: config.worker.as_str().into(),
+            stream: processor.stream_ids().next().unwrap_or_default().into(),
+            batch: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
+            outputs: processor.outputs.keys().cloned().collect(),
+            outcome: parts::outcome_limits(processor),
+        });
+        Self { path: processor.plugin.clone(), settings: parts::settings(processor), trial }
+    }
+}
