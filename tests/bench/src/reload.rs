@@ -18,7 +18,7 @@ const SHARDS: i32 = 4;
 const TAKES_MS: u64 = 10;
 const BATCH: u64 = 10;
 /// Somewhat more than the shards process, so that no batch waits for records.
-const RECORDS_PER_SECOND: u64 = 4_000;
+const RECORDS_PER_SECOND: u64 = 3_000;
 const WRITES_PER_SECOND: u64 = 20;
 /// From one reload to the next.
 const RELOAD_EVERY: Duration = Duration::from_millis(60);

@@ -24,7 +24,7 @@ mod tests;
 mod units;
 mod warnings;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -351,6 +351,15 @@ impl Config {
             let outputs = processor.outputs.values().filter_map(Output::stream);
             processor.stream_ids().chain(outputs).chain(processor.dead_letter_stream())
         })
+    }
+
+    /// The processors to which a processor's records come in memory, over any number of steps, itself among them.
+    pub(crate) fn reached<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
+        let (mut reached, mut next) = (BTreeSet::from([name]), vec![name]);
+        while let Some(processor) = next.pop().and_then(|name| self.processors.get(name)) {
+            next.extend(processor.outputs.values().filter_map(Output::processor).filter(|to| reached.insert(to)));
+        }
+        reached
     }
 }
 

@@ -142,7 +142,7 @@ impl Builder {
         let joined = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
         let led_to = parts::stage_names(&config);
         let (mut consumers, mut stages, mut guests, mut loaded) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
-        let mut slots = BTreeMap::new();
+        let (mut slots, mut digests) = (BTreeMap::new(), BTreeMap::new());
         let watchdog = watch::Sender::new(config.watchdog);
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
@@ -180,10 +180,11 @@ impl Builder {
                 guest = Arc::new(Lent(guest));
                 stages.insert(processor.name.clone(), Arc::new(stage));
             }
-            loaded.push((processor, digest, outputs, dead_letters, guest));
+            digests.insert(processor.name.clone(), digest);
+            loaded.push((processor, outputs, dead_letters, guest));
         }
         // All stages are there now, whoever leads to them.
-        for (processor, digest, outputs, dead_letters, guest) in loaded {
+        for (processor, outputs, dead_letters, guest) in loaded {
             let destinations = parts::targets(processor, outputs, &stages);
             if let Some(stage) = stages.get(&processor.name) {
                 stage.lead_to(destinations.clone());
@@ -193,7 +194,7 @@ impl Builder {
             let parts = Parts {
                 inputs: parts::inputs(&config, processor, &clients),
                 key_form: processor.key_form,
-                lease_options: parts::lease_options(&config, processor, joined, &digest),
+                lease_options: parts::lease_options(&config, processor, joined, &digests),
                 balance: parts::balance(&config),
                 read_limits: read_limits.clone(),
                 store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), lease_table, parts::store_timeouts(&config))),

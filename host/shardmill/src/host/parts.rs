@@ -157,12 +157,16 @@ pub(super) fn balance(config: &Config) -> Arc<dyn Balance> {
     }
 }
 
-/// One number for what a worker was started with: this build, the plugin and its configuration. In a deploy, leases go to
+/// One number for what a worker was started with: this build, the plugin and its configuration, and those of all processors
+/// behind it. In a deploy, leases go to
 /// workers with another one than those that leave have. It stays as it is when a plugin is another version later: nobody
 /// leaves for that, and where workers are replaced afterwards, those that come are still the ones to prefer.
-fn generation(processor: &config::Processor, module: &str) -> u64 {
+fn generation(config: &Config, processor: &config::Processor, modules: &BTreeMap<String, String>) -> u64 {
     let mut hasher = std::hash::DefaultHasher::new();
-    (env!("CARGO_PKG_VERSION"), module, format!("{processor:?}")).hash(&mut hasher);
+    env!("CARGO_PKG_VERSION").hash(&mut hasher);
+    for name in config.reached(&processor.name) {
+        (modules.get(name), config.processors.get(name).map(|processor| format!("{processor:?}"))).hash(&mut hasher);
+    }
     // JSON's numbers are whole up to here in every reader.
     hasher.finish() >> 11
 }
@@ -238,14 +242,14 @@ pub(super) fn engine_options(
     }
 }
 
-/// `joined`: when this process started, in milliseconds since 1970. `module`: the digest of the plugin.
+/// `joined`: when this process started, in milliseconds since 1970. `modules`: the digests of all plugins, by processor.
 pub(super) fn lease_options(
     config: &Config,
     processor: &config::Processor,
     joined: u64,
-    module: &str,
+    modules: &BTreeMap<String, String>,
 ) -> shardmill_lease::Options {
-    let generation = generation(processor, module);
+    let generation = generation(config, processor, modules);
     let leases = &config.leases;
     shardmill_lease::Options {
         renew_interval: leases.renew,
@@ -306,4 +310,24 @@ pub(super) fn outputs(
         by_name.insert(name.clone(), Arc::new(StreamDestination::new(name.clone(), producer)));
     }
     by_name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_is_another_one_with_another_plugin_of_a_stage_behind_its_processor() {
+        let text = "application = \"a\"\n[processors.p]\nstream = \"in\"\nplugin = \"p.wasm\"\n[processors.p.outputs.on]\nto = \"processor:s\"\n[processors.s]\nplugin = \"s.wasm\"\n[processors.q]\nstream = \"x\"\nplugin = \"q.wasm\"\n";
+        let config = config::parse("shardmill.toml", text, std::path::Path::new(".")).expect("a configuration");
+        let modules = |of_stage: &str| {
+            BTreeMap::from(
+                [("p", "1"), ("q", "1"), ("s", of_stage)].map(|(name, digest)| (name.to_owned(), digest.to_owned())),
+            )
+        };
+        let of = |name: &str, of_stage: &str| generation(&config, &config.processors[name], &modules(of_stage));
+        assert_eq!(of("p", "1"), of("p", "1"));
+        assert_ne!(of("p", "1"), of("p", "2"));
+        assert_eq!(of("q", "1"), of("q", "2"), "nothing of it comes there");
+    }
 }

@@ -55,6 +55,14 @@ fn at_most_once_is_promised_where_nothing_comes_again() {
 }
 
 #[test]
+fn what_a_processor_s_records_come_to_is_known() {
+    let round = format!("{PIPELINE}[processors.audit.outputs.back]\nto = \"processor:audit\"\n");
+    let config = good(&format!("{round}[processors.q]\nstream = \"x\"\nplugin = \"q.wasm\"\n"));
+    let reached = |name| config.reached(name).into_iter().collect::<Vec<_>>();
+    assert_eq!((reached("p"), reached("audit"), reached("q")), (vec!["audit", "p"], vec!["audit"], vec!["q"]));
+}
+
+#[test]
 fn cycles_in_memory_are_taken_and_not_warned_of() {
     let round = format!(
         "max-hops = 3\n{PIPELINE}[processors.audit.outputs.back]\nto = \"processor:p\"\n[processors.p.outputs.again]\nto = \"processor:p\"\n"
