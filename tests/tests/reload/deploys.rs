@@ -50,7 +50,7 @@ async fn a_plugin_that_is_sent_runs_until_the_file_is_another_one() {
     assert_says("another digest", &text, &[&first, "is expected"]);
     let (code, text) = worker.send(path, TOKEN, &[("x-shardmill-digest", "abc")], good.clone()).await;
     assert_eq!(code, 400, "{text}");
-    let (code, _) = worker.send(path, "0123456789abcdef", &[], good.clone()).await;
+    let (code, _) = worker.send(path, "0123456789abcdef", &[], b"small: it is not read".to_vec()).await;
     assert_eq!(code, 401);
     assert_eq!(plugin(&worker, "copy").await["digest"], sent.as_str());
     let mut child = command();
