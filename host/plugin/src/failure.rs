@@ -41,7 +41,7 @@ pub enum Failure {
 pub struct Trap {
     /// What happened.
     pub message: String,
-    /// The guest's call stack, innermost first, where the crash has one.
+    /// The guest's call stack, innermost first, a frame on a line, where the crash has one.
     pub backtrace: String,
     /// The end of what the guest wrote to standard error, or logged as an error, during the call: a Rust guest's panic
     /// message.

@@ -17,6 +17,9 @@ const LABELS: usize = 8;
 const VALUE_BYTES: usize = 128;
 /// The label that the host adds.
 const PROCESSOR: &str = "processor";
+const HISTOGRAM_BUCKETS: u16 = 13;
+/// Time series that a histogram is: its buckets and the one without a bound, its sum and its count.
+const HISTOGRAM_SERIES: usize = HISTOGRAM_BUCKETS as usize + 3;
 /// What the text format itself appends to names.
 const RESERVED_ENDINGS: [&str; 5] = ["_total", "_bucket", "_sum", "_count", "_created"];
 
@@ -65,7 +68,8 @@ pub(crate) enum Measurement {
     Observe(f64),
 }
 
-/// The measurement was not kept: a name, a label or its type is not allowed, or the processor has too many series.
+/// The measurement was not kept: a name, a label, its type or its value is not allowed, or the processor has too many
+/// series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Dropped;
 
@@ -81,6 +85,10 @@ impl GuestMetrics {
         measurement: Measurement,
     ) -> Result<(), Dropped> {
         let kind = measurement.kind();
+        if !measurement.is_finite() {
+            // A sum that is no number would stay so.
+            return Err(Dropped);
+        }
         let name = if kind == Kind::Counter { name.strip_suffix("_total").unwrap_or(name) } else { name };
         if !is_name(name) || RESERVED_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
             return Err(Dropped);
@@ -98,10 +106,11 @@ impl GuestMetrics {
             }
         }
         let count = series.entry(processor.to_owned()).or_default();
-        if *count >= max_series {
+        let with_this = *count + kind.series();
+        if with_this > max_series {
             return Err(Dropped);
         }
-        *count += 1;
+        *count = with_this;
         let family = by_name.entry(name.to_owned()).or_insert_with(|| Family { kind, series: BTreeMap::new() });
         family.series.entry(labels).or_insert_with(|| Series::new(kind)).record(measurement);
         Ok(())
@@ -157,9 +166,26 @@ impl Measurement {
             Self::Observe(_) => Kind::Histogram,
         }
     }
+
+    fn is_finite(self) -> bool {
+        match self {
+            Self::Add(_) => true,
+            Self::Set(value) | Self::Observe(value) => value.is_finite(),
+        }
+    }
 }
 
 // === impl Kind ===
+
+impl Kind {
+    /// How many time series one of these is to whoever stores them.
+    fn series(self) -> usize {
+        match self {
+            Self::Counter | Self::Gauge => 1,
+            Self::Histogram => HISTOGRAM_SERIES,
+        }
+    }
+}
 
 impl From<Kind> for MetricType {
     fn from(kind: Kind) -> Self {
@@ -179,14 +205,15 @@ impl Series {
             Kind::Counter => Self::Counter(Counter::default()),
             Kind::Gauge => Self::Gauge(Gauge::default()),
             // Guests do not say which values they expect: from a microsecond to days, if these are seconds.
-            Kind::Histogram => Self::Histogram(Histogram::new(exponential_buckets(1e-6, 10.0, 13))),
+            Kind::Histogram => Self::Histogram(Histogram::new(exponential_buckets(1e-6, 10.0, HISTOGRAM_BUCKETS))),
         }
     }
 
     fn record(&self, measurement: Measurement) {
         match (self, measurement) {
             (Self::Counter(counter), Measurement::Add(by)) => {
-                counter.inc_by(by);
+                // It stays at the most that it can be: it must not seem to begin again.
+                counter.inc_by(by.min(u64::MAX - counter.get()));
             }
             (Self::Gauge(gauge), Measurement::Set(value)) => {
                 gauge.set(value);
@@ -219,7 +246,7 @@ mod tests {
     #[test]
     fn measurements_come_out_under_the_processors_name() {
         let metrics = GuestMetrics::default();
-        let record = |name, pairs: &[_], value| metrics.record("flights", 10, name, labels(pairs), value);
+        let record = |name, pairs: &[_], value| metrics.record("flights", 20, name, labels(pairs), value);
         record("late_total", &[("carrier", "AA"), ("airport", "JFK")], Measurement::Add(2)).unwrap();
         record("late", &[("airport", "JFK"), ("carrier", "AA")], Measurement::Add(1)).unwrap();
         record("level", &[], Measurement::Set(1.5)).unwrap();
@@ -260,5 +287,42 @@ mod tests {
         assert_eq!(record("late", labels(&[("a", "2")]), Measurement::Add(1)), Err(Dropped));
         record("late", labels(&[("a", "1")]), Measurement::Add(1)).unwrap();
         metrics.record("other", 2, "late", Vec::new(), Measurement::Add(1)).unwrap();
+    }
+
+    #[test]
+    fn a_histogram_counts_as_the_series_that_it_is() {
+        let metrics = GuestMetrics::default();
+        let record = |name: &str, value| metrics.record("flights", HISTOGRAM_SERIES + 1, name, Vec::new(), value);
+        record("delay", Measurement::Observe(1.0)).unwrap();
+        assert_eq!(record("other", Measurement::Observe(1.0)), Err(Dropped));
+        record("level", Measurement::Set(1.0)).unwrap();
+        assert_eq!(record("late", Measurement::Add(1)), Err(Dropped));
+        record("delay", Measurement::Observe(2.0)).unwrap();
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("shardmill_guest_delay")).count();
+        assert_eq!(lines, HISTOGRAM_SERIES, "{text}");
+    }
+
+    #[test]
+    fn absurd_values_leave_no_trace_and_counters_never_go_back() {
+        let metrics = GuestMetrics::default();
+        let record = |name: &str, value| metrics.record("flights", 100, name, Vec::new(), value);
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(record("level", Measurement::Set(value)), Err(Dropped));
+            assert_eq!(record("delay", Measurement::Observe(value)), Err(Dropped));
+        }
+        for by in [u64::MAX - 1, 7, u64::MAX] {
+            record("late", Measurement::Add(by)).unwrap();
+        }
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(metrics));
+        let mut text = String::new();
+        encode(&mut text, &registry).unwrap();
+        let line = format!(r#"shardmill_guest_late_total{{processor="flights"}} {}"#, u64::MAX);
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+        assert!(!text.contains("level") && !text.contains("delay"), "{text}");
     }
 }

@@ -10,9 +10,11 @@ use wasmtime::{Store, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::abi::{Event, Exports, Returned};
+use crate::backtrace::frames;
 use crate::host::{Configuration, Host};
-use crate::machine::Machine;
+use crate::machine::{End, Machine};
 use crate::metrics::ProcessorMetrics;
+use crate::text::{clean, reason};
 use crate::threads::{Allowance, Kept, Pace};
 use crate::{
     Failure, GivenUpRecord, HookOutcome, InvalidOutcome, Limits, Outcome, Plugin, ShardContext, Timeout, Trap,
@@ -23,7 +25,7 @@ use crate::{
 const FUEL_IS_USED_UP: &str = "fuel allocated for hostcalls has been exhausted";
 
 /// How much of an error's text and of a call stack is kept.
-const TEXT_CHARACTERS: usize = 2000;
+const TEXT_BYTES: usize = 2000;
 
 /// A guest that has been started. It gets one call at a time. After a crash, a timeout, or a call whose future was
 /// dropped, it is not usable any more and must be dropped.
@@ -34,6 +36,10 @@ pub struct Instance {
     metrics: ProcessorMetrics,
     /// As it was after the latest call.
     memory: usize,
+    /// As it was when it had started.
+    memory_at_first: usize,
+    /// Calls since it has started.
+    calls: u64,
 }
 
 /// A call of one of the guest's functions.
@@ -51,7 +57,34 @@ struct Ended<T> {
 
 impl Instance {
     pub(crate) fn new(machine: Kept<Machine>, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
-        Self { memory: machine.memory(), machine: Some(machine), plugin, metrics }
+        let memory = machine.memory();
+        Self { memory, memory_at_first: memory, calls: 0, machine: Some(machine), plugin, metrics }
+    }
+
+    /// What it does from now on counts.
+    pub(crate) fn started(&mut self) {
+        (self.memory_at_first, self.calls) = (self.memory, 0);
+    }
+
+    /// Why another one should take its place, if one should.
+    pub(crate) fn spent(&self) -> Option<End> {
+        let limits = self.plugin.limits();
+        if limits.instance_calls.is_some_and(|most| self.calls >= most) {
+            return Some(End::Calls);
+        }
+        has_grown(self.memory_at_first, self.memory, limits).then_some(End::Memory)
+    }
+
+    /// Whether the next call is the last one that it may have.
+    pub(crate) fn is_at_last_call(&self) -> bool {
+        self.plugin.limits().instance_calls.is_some_and(|most| self.calls.saturating_add(1) >= most)
+    }
+
+    /// What it counts as when it is gone.
+    pub(crate) fn ends_as(&mut self, end: End) {
+        if let Some(machine) = &mut self.machine {
+            machine.ends_as(end);
+        }
     }
 
     /// Whether it can be called.
@@ -89,7 +122,7 @@ impl Instance {
             allowance,
             None,
             move |exports, store| Box::pin(async move { exports.init(store, config.text()).await }),
-            |refused| refused.map_err(Failure::Refused),
+            |refused| refused.map_err(|text| Failure::Refused(reason(text))),
         )
         .await
     }
@@ -157,7 +190,7 @@ impl Instance {
             &allowance,
             None,
             |exports, store| Box::pin(exports.shutdown(store)),
-            |failed| failed.map_err(Failure::Refused),
+            |failed| failed.map_err(|text| Failure::Refused(reason(text))),
         )
         .await
     }
@@ -201,6 +234,7 @@ impl Instance {
             return Err(Failure::Host(reason.to_owned()));
         };
         let started = Instant::now();
+        self.calls += 1;
         machine.prepare(shard, allowance.pace());
         let log = machine.store.data().log.clone();
         let plugin = self.plugin.clone();
@@ -246,7 +280,7 @@ impl<R> Ended<R> {
         let memory = machine.memory();
         match result {
             Ok(value) => {
-                machine.store.data().log.end();
+                machine.end_call();
                 Self { result: read(value), memory, machine: Some(machine) }
             }
             Err(error) => Self { result: Err(explain(&mut machine.store, error, limits)), memory, machine: None },
@@ -265,8 +299,9 @@ pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &
     if let Some(wanted) = host.limiter.take_refused() {
         return Failure::Memory { wanted, limit: host.limiter.limit() };
     }
-    let reason = format!("{error:#}");
-    if reason.contains(FUEL_IS_USED_UP) {
+    // Not the whole error: it writes the call stack out as wasmtime does (see `backtrace.rs`).
+    let cause = error.root_cause().to_string();
+    if cause.contains(FUEL_IS_USED_UP) {
         return Failure::InvalidOutcome(InvalidOutcome::TooLarge { limit: limits.outcome_bytes });
     }
     let backtrace = error.downcast_ref::<WasmBacktrace>();
@@ -274,11 +309,18 @@ pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &
         (Some(trap), _) => trap.to_string(),
         (_, Some(I32Exit(status))) => format!("it exited with status {status}"),
         // The guest had returned, and the host could not read what.
-        _ if backtrace.is_none() => return InvalidOutcome::Malformed(cut(&reason)).into(),
-        _ => cut(&error.root_cause().to_string()),
+        _ if backtrace.is_none() => return InvalidOutcome::Malformed(clean(&format!("{error:#}"), TEXT_BYTES)).into(),
+        _ => clean(&cause, TEXT_BYTES),
     };
-    let backtrace = backtrace.map(|backtrace| cut(&backtrace.to_string())).unwrap_or_default();
+    let backtrace = backtrace.map(|backtrace| cut(&frames(backtrace))).unwrap_or_default();
     Failure::Trap(Trap { message, backtrace, stderr })
+}
+
+/// Whether memory has come so far from what it was at first to the most that it may be that an instance is replaced.
+fn has_grown(first: usize, now: usize, limits: &Limits) -> bool {
+    let room = limits.memory_bytes.saturating_sub(first) as u128;
+    let grown = now.saturating_sub(first) as u128;
+    limits.retire_above < 100 && grown * 100 > room * u128::from(limits.retire_above)
 }
 
 fn returned<T>(returned: Returned<T>) -> Result<T, Failure> {
@@ -286,5 +328,23 @@ fn returned<T>(returned: Returned<T>) -> Result<T, Failure> {
 }
 
 fn cut(text: &str) -> String {
-    text.chars().take(TEXT_CHARACTERS).collect()
+    text[..text.floor_char_boundary(TEXT_BYTES)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_grown_by_what_it_has_taken_since_its_start() {
+        let limits = |retire_above| Limits { memory_bytes: 1000, retire_above, ..Limits::default() };
+        // A guest that is large from its start on is not replaced for it.
+        assert!(!has_grown(800, 800, &limits(50)));
+        assert!(!has_grown(800, 900, &limits(50)));
+        assert!(has_grown(800, 901, &limits(50)));
+        assert!(has_grown(0, 501, &limits(50)) && !has_grown(0, 500, &limits(50)));
+        assert!(has_grown(0, 11, &limits(1)));
+        assert!(!has_grown(0, 1000, &limits(100)));
+        assert!(!has_grown(1000, 1000, &limits(1)));
+    }
 }

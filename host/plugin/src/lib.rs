@@ -9,11 +9,13 @@
 //! of the process waiting.
 //!
 //! A guest is contained: its memory, its time, what it hands the host, what it logs and what it measures are all
-//! bounded by [`Limits`], and it reaches only what its [`Grants`] name. After a trap, a timeout or a cancelled call its
-//! instance is gone.
+//! bounded by [`Limits`], what compiling it takes by [`LoadLimits`], and it reaches only what its [`Grants`] name. After a
+//! trap, a timeout or a cancelled call its instance is gone.
 
 mod abi;
+mod backtrace;
 mod cache;
+mod compiler;
 mod digest;
 mod failure;
 mod guest_log;
@@ -31,15 +33,18 @@ pub mod plugin;
 mod pool;
 pub mod runtime;
 mod settle;
+mod shape;
 mod stdio;
+mod text;
 mod threads;
 mod wasi;
 
+pub use compiler::{Compiler, compile_guest};
 pub use digest::Digest;
 pub use failure::{Failure, Timeout, Trap};
 pub use guest_metrics::GuestMetrics;
 pub use instance::Instance;
-pub use limits::{Grants, Limits, OutcomeLimits};
+pub use limits::{Grants, Limits, LoadLimits, OutcomeLimits};
 pub use metrics::Metrics;
 pub use module::{Abi, Form, Module};
 pub use outcome::{

@@ -22,8 +22,28 @@ pub struct Limits {
     pub log_lines_per_second: u32,
     /// Bytes of one line with its fields; the rest is cut off. Default 4 KiB.
     pub log_line_bytes: usize,
-    /// Time series that a processor may make in the host's metrics. Default 1000.
+    /// Time series that a processor may make in the host's metrics; a histogram is 16. Default 1000.
     pub metric_series: usize,
+    /// Calls of one instance, hooks included, after which another one takes its place. Default none.
+    pub instance_calls: Option<u64>,
+    /// How many hundredths of the memory that an instance may still take after its start it may have taken before another
+    /// one takes its place; 100 is all of it, and none is replaced. Default 50: an instance that needs once more what it
+    /// has needed so far still has it, and one that never gives anything back does not come so far as to crash.
+    pub retire_above: u32,
+    /// After this time instances that nothing has needed are let go, down to one. Default 60 s.
+    pub keep_idle: Duration,
+}
+
+/// What loading a guest may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadLimits {
+    /// Bytes of its file. Default 64 MiB.
+    pub file_bytes: usize,
+    /// How long compiling it may take, once it is its turn. Default 120 s.
+    pub compile_timeout: Duration,
+    /// Bytes of memory that compiling it may take, where it is compiled in a process of its own (see
+    /// [`crate::RuntimeOptions::compiler`]). Default 2 GiB.
+    pub compile_memory_bytes: u64,
 }
 
 /// What the outputs of one outcome may be, checked by [`crate::Outcome::settle`].
@@ -63,7 +83,18 @@ impl Default for Limits {
             log_lines_per_second: 200,
             log_line_bytes: 4 << 10,
             metric_series: 1000,
+            instance_calls: None,
+            retire_above: 50,
+            keep_idle: Duration::from_secs(60),
         }
+    }
+}
+
+// === impl LoadLimits ===
+
+impl Default for LoadLimits {
+    fn default() -> Self {
+        Self { file_bytes: 64 << 20, compile_timeout: Duration::from_secs(120), compile_memory_bytes: 2 << 30 }
     }
 }
 

@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::machine::End;
 use crate::threads::Kind;
 use crate::{Failure, GuestMetrics};
 
@@ -29,6 +30,8 @@ pub struct Metrics {
     instances: Family<ProcessorLabels, Gauge>,
     /// `shardmill_plugin_instances_created_total`: instances that were made.
     instances_created: Family<ProcessorLabels, Counter>,
+    /// `shardmill_plugin_instances_retired_total`: instances that are gone, by `reason`.
+    instances_retired: Family<RetiredLabels, Counter>,
     /// `shardmill_plugin_memory_high_water_bytes`: the most memory that one instance had.
     memory_high_water: Family<ProcessorLabels, Gauge>,
     /// `shardmill_plugin_log_lines_dropped_total`: lines that guests logged beyond their limit.
@@ -76,6 +79,12 @@ pub(crate) struct Waits {
     long: Histogram,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RetiredLabels {
+    processor: String,
+    reason: &'static str,
+}
+
 /// The metrics of one processor.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessorMetrics {
@@ -100,6 +109,8 @@ impl Metrics {
         register.register("shardmill_plugin_instances", "Instances that exist", metrics.instances.clone());
         let help = "Instances that were made";
         register.register("shardmill_plugin_instances_created", help, metrics.instances_created.clone());
+        let help = "Instances that are gone";
+        register.register("shardmill_plugin_instances_retired", help, metrics.instances_retired.clone());
         let help = "The most memory that one instance had";
         let memory = metrics.memory_high_water.clone();
         register.register_with_unit("shardmill_plugin_memory_high_water", help, Unit::Bytes, memory);
@@ -137,6 +148,14 @@ impl Metrics {
         self.instances.get_or_create(&ProcessorLabels { processor: processor.to_owned() }).get()
     }
 
+    /// Instances of a processor that are gone for this reason: `failed`, `calls`, `memory`, `idle` or `closed`.
+    pub fn instances_retired(&self, processor: &str, reason: &str) -> u64 {
+        let all = [End::Failed, End::Calls, End::Memory, End::Idle, End::Closed];
+        let Some(end) = all.into_iter().find(|end| end.name() == reason) else { return 0 };
+        let labels = RetiredLabels { processor: processor.to_owned(), reason: end.name() };
+        self.instances_retired.get_or_create(&labels).get()
+    }
+
     /// Lines that a processor's guests logged beyond their limit.
     pub fn log_lines_dropped(&self, processor: &str) -> u64 {
         self.log_lines_dropped.get_or_create(&ProcessorLabels { processor: processor.to_owned() }).get()
@@ -152,6 +171,7 @@ impl Default for Metrics {
             wait_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.000_01, 4.0, 12))),
             instances: Family::default(),
             instances_created: Family::default(),
+            instances_retired: Family::default(),
             memory_high_water: Family::default(),
             log_lines_dropped: Family::default(),
             guest_metrics_dropped: Family::default(),
@@ -194,8 +214,10 @@ impl ProcessorMetrics {
         self.all.instances.get_or_create(&self.labels).inc();
     }
 
-    pub(crate) fn instance_dropped(&self) {
+    pub(crate) fn instance_dropped(&self, end: End) {
         self.all.instances.get_or_create(&self.labels).dec();
+        let labels = RetiredLabels { processor: self.labels.processor.clone(), reason: end.name() };
+        self.all.instances_retired.get_or_create(&labels).inc();
     }
 
     pub(crate) fn memory(&self, bytes: usize) {
@@ -236,6 +258,8 @@ mod tests {
         let metrics = Metrics::register(&mut registry);
         let processor = metrics.of_processor("flights");
         processor.instance_created();
+        processor.instance_created();
+        processor.instance_dropped(End::Calls);
         processor.waits().observe(Kind::Come, Duration::from_millis(1));
         (0..2).for_each(|_| processor.waits().observe(Kind::GivenWay, Duration::from_millis(1)));
         processor.memory(7);
@@ -255,7 +279,8 @@ mod tests {
             r#"shardmill_plugin_wait_seconds_count{processor="flights",class="short"} 1"#,
             r#"shardmill_plugin_wait_seconds_count{processor="flights",class="long"} 2"#,
             r#"shardmill_plugin_instances{processor="flights"} 1"#,
-            r#"shardmill_plugin_instances_created_total{processor="flights"} 1"#,
+            r#"shardmill_plugin_instances_created_total{processor="flights"} 2"#,
+            r#"shardmill_plugin_instances_retired_total{processor="flights",reason="calls"} 1"#,
             r#"shardmill_plugin_memory_high_water_bytes{processor="flights"} 7"#,
             r#"shardmill_plugin_log_lines_dropped_total{processor="flights"} 1"#,
             r#"shardmill_plugin_guest_metrics_dropped_total{processor="flights"} 1"#,

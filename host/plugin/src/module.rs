@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use wasmtime::component::Component;
 
 use crate::interface::{CONTRACT_VERSION, Contract, Interface, NoContract, Unreadable};
+use crate::text::clean;
 use crate::{Digest, Grants};
 
 /// A guest that has been loaded. Cheap to clone.
@@ -118,9 +120,58 @@ pub enum Error {
         /// What the compiler says.
         reason: String,
     },
+    /// The file is larger than the limit.
+    #[error(
+        "{name} has {bytes} bytes, and {limit} are allowed: raise `limits.plugin-size`, or build it smaller (strip it, and \
+         leave out what it does not need)"
+    )]
+    TooLarge {
+        /// The guest's name.
+        name: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// It holds more of something than any guest needs.
+    #[error("{name} is not compiled: {reason}; build it of fewer and smaller parts")]
+    TooMuch {
+        /// The guest's name.
+        name: String,
+        /// What there is too much of.
+        reason: String,
+    },
+    /// Compiling it takes longer than the limit.
+    #[error(
+        "compiling {name} takes longer than the {limit:?} that it may take: raise `limits.compile-timeout`, or build it of \
+         smaller functions"
+    )]
+    CompileTime {
+        /// The guest's name.
+        name: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The process that compiled it ended before it was done.
+    #[error(
+        "{name} was not compiled: the process that compiles has ended ({how}), as it does when it needs more than the \
+         {memory} bytes of memory that it may take: raise `limits.compile-memory`, or build the guest of smaller functions"
+    )]
+    CompileEnded {
+        /// The guest's name.
+        name: String,
+        /// Bytes of memory that it may take.
+        memory: u64,
+        /// How it ended, and what it said.
+        how: String,
+    },
 }
 
-/// Names in an error, one after another.
+/// How many of the names in an error are shown, and how much of each.
+const SHOWN: usize = 20;
+const SHOWN_BYTES: usize = 500;
+
+/// Names in an error, one after another. They are a guest's: of a great many or of a long one a part is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names(pub Vec<String>);
 
@@ -133,11 +184,11 @@ impl Module {
         let interface = Interface::read(bytes).map_err(|unreadable| match unreadable {
             Unreadable::NotWasm => Error::NotWasm { name: owned() },
             Unreadable::CoreModule => Error::CoreModule { name: owned() },
-            Unreadable::Broken(reason) => Error::Broken { name: owned(), reason },
+            Unreadable::Broken(reason) => Error::Broken { name: owned(), reason: clean(&reason, SHOWN_BYTES) },
         })?;
         let contract = interface.contract().map_err(|reason| match reason {
             NoContract::OtherWorld => Error::OtherWorld { name: owned(), exports: Names(interface.exports.clone()) },
-            NoContract::OtherVersion(found) => Error::OtherVersion { name: owned(), found },
+            NoContract::OtherVersion(found) => Error::OtherVersion { name: owned(), found: clean(&found, SHOWN_BYTES) },
             NoContract::BothForms => Error::BothForms { name: owned() },
         })?;
         granted(name, &interface, &Grants { clocks: true, random: true })?;
@@ -259,6 +310,11 @@ impl fmt::Display for Names {
         if self.0.is_empty() {
             return formatter.write_str("nothing");
         }
-        formatter.write_str(&self.0.join(", "))
+        let shown: Vec<_> = self.0.iter().take(SHOWN).map(|name| clean(name, SHOWN_BYTES)).collect();
+        formatter.write_str(&shown.join(", "))?;
+        match self.0.len().saturating_sub(SHOWN) {
+            0 => Ok(()),
+            more => write!(formatter, " and {more} more"),
+        }
     }
 }

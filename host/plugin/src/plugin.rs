@@ -16,8 +16,12 @@ use crate::instance::explain;
 use crate::interface::Contract;
 use crate::machine::{Machine, TICKS};
 use crate::metrics::ProcessorMetrics;
+use crate::text::clean;
 use crate::threads::{Allowance, Kept, Line, Pace};
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
+
+/// How much is kept of why a component does not fit: it may name what the component has made up.
+const REASON_BYTES: usize = 4 << 10;
 
 /// What a configuration says of one processor's guest.
 #[derive(Debug, Clone, PartialEq)]
@@ -123,6 +127,7 @@ impl Plugin {
         }
         let mut instance = Instance::new(made?, self.clone(), metrics.clone());
         instance.init(Arc::clone(configuration), &allowance).await?;
+        instance.started();
         Ok(instance)
     }
 
@@ -151,6 +156,15 @@ impl Plugin {
     pub(crate) fn line(&self) -> &Line {
         &self.0.line
     }
+
+    /// Tells an instance that it will not be called again, and frees what it has, where that keeps nobody waiting.
+    pub(crate) async fn end(&self, mut instance: Instance) {
+        if let Err(failure) = instance.shutdown().await {
+            let (processor, guest) = (self.processor(), self.module().name());
+            tracing::warn!(processor, guest, %failure, "a guest failed when it was shut down");
+        }
+        instance.dismantle().await;
+    }
 }
 
 /// Gives a component what it imports, and finds what it exports; both only if the types are the contract's.
@@ -168,7 +182,7 @@ pub(crate) fn link(
         let indices = abi::Indices::find(&pre, contract)?;
         Ok((pre, indices))
     };
-    linked().map_err(|error: wasmtime::Error| format!("{error:#}"))
+    linked().map_err(|error: wasmtime::Error| clean(&format!("{error:#}"), REASON_BYTES))
 }
 
 impl fmt::Debug for Plugin {

@@ -7,16 +7,23 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Compatibility, Sealed};
+use crate::compiler::{self, Compiler, Stopped};
+use crate::interface::{Contract, Interface};
 use crate::threads::Threads;
-use crate::{Digest, Grants, Metrics, Module, module, plugin};
+use crate::{Digest, Grants, LoadLimits, Metrics, Module, module, plugin, shape};
 
 /// How often a guest that computes is interrupted, to give way to others if its turn has lasted so long, or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
+
+/// How many guests are compiled at a time. Each takes as many threads as there are processors; a second one gets on while the
+/// first is stuck.
+const COMPILING: usize = 2;
 
 /// Core instances of one component on average; a Python guest has 38.
 const CORE_INSTANCES: u32 = 40;
@@ -37,6 +44,9 @@ pub struct RuntimeOptions {
     /// takes calls that have just come, until they have computed for a tick or two. Without, a call runs where it is
     /// awaited, as tests on paused time need it. Default none.
     pub threads: Option<NonZeroUsize>,
+    /// The program that compiles guests, in a process of its own for each. Without, they are compiled in this process, and
+    /// the memory that it takes is not bounded. Default none.
+    pub compiler: Option<Compiler>,
 }
 
 /// What all guests of a process share. Cheap to clone.
@@ -48,6 +58,16 @@ struct Inner {
     cache: Cache,
     metrics: Metrics,
     threads: Threads,
+    compiler: Option<Compiler>,
+    /// One for each guest that may be compiled at a time.
+    compiling: Arc<Semaphore>,
+}
+
+/// What is known of a component before it is compiled.
+struct Found {
+    checked: (Interface, Contract),
+    digest: Digest,
+    component: Option<Component>,
 }
 
 /// Why there is no runtime.
@@ -73,7 +93,7 @@ pub enum Error {
 
 impl Default for RuntimeOptions {
     fn default() -> Self {
-        Self { cache_dir: None, max_instances: 256, threads: None }
+        Self { cache_dir: None, max_instances: 256, threads: None, compiler: None }
     }
 }
 
@@ -97,45 +117,113 @@ impl Runtime {
             }
             None => Threads::none(),
         };
-        Ok(Self(Arc::new(Inner { engine, cache, metrics, threads })))
+        let compiling = Arc::new(Semaphore::new(COMPILING));
+        Ok(Self(Arc::new(Inner { engine, cache, metrics, threads, compiler: options.compiler, compiling })))
+    }
+
+    /// Checks and compiles a component, or takes its compiled code from the cache, within limits that suit most guests.
+    /// `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`load_within`](Self::load_within).
+    pub async fn load(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<Module, module::Error> {
+        self.load_within(name, bytes, &LoadLimits::default()).await
     }
 
     /// Checks and compiles a component, or takes its compiled code from the cache. `name` is what errors call it.
     ///
-    /// Compiling takes from milliseconds to seconds of one or more cores; it runs on a thread of its own.
+    /// Compiling takes from milliseconds to seconds of one or more cores, in a process or on a thread of its own; some
+    /// guests at a time are compiled, and others wait for their turn.
     ///
     /// # Errors
-    /// If the bytes are not a component that fulfils the contract, its types included, or if it imports what this host
-    /// never grants.
-    pub async fn load(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<Module, module::Error> {
-        let (runtime, owned, bytes) = (self.clone(), name.to_owned(), bytes.into());
-        let loading = tokio::task::spawn_blocking(move || runtime.load_blocking(&owned, &bytes));
-        loading.await.unwrap_or_else(|stopped| {
-            Err(module::Error::Compile { name: name.to_owned(), reason: stopped.to_string() })
-        })
-    }
-
-    fn load_blocking(&self, name: &str, bytes: &[u8]) -> Result<Module, module::Error> {
+    /// If the bytes are not a component that fulfils the contract, its types included, if it imports what this host
+    /// never grants, or if loading it takes more than these limits.
+    pub async fn load_within(
+        &self,
+        name: &str,
+        bytes: impl Into<Vec<u8>>,
+        limits: &LoadLimits,
+    ) -> Result<Module, module::Error> {
         let started = Instant::now();
-        let checked = Module::check(name, bytes)?;
-        let digest = Digest::of(bytes);
-        let Inner { engine, cache, metrics, .. } = &*self.0;
-        let cached = cache.load(engine, &digest);
+        let bytes = Arc::new(bytes.into());
+        if bytes.len() > limits.file_bytes {
+            let (bytes, limit) = (bytes.len() as u64, limits.file_bytes as u64);
+            return Err(module::Error::TooLarge { name: name.to_owned(), bytes, limit });
+        }
+        let (runtime, of, read) = (self.clone(), name.to_owned(), Arc::clone(&bytes));
+        let found = blocking(name, move || runtime.find(&of, &read)).await?;
+        let Found { checked, digest, component: cached } = found;
         let is_cached = cached.is_some();
         let component = match cached {
             Some(component) => component,
             None => {
-                let compiled = Component::from_binary(engine, bytes);
-                let component = compiled
-                    .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
-                plugin::link(engine, &component, checked.1, &Grants { clocks: true, random: true })
-                    .map_err(|reason| module::Error::Types { name: name.to_owned(), reason })?;
-                cache.store(&digest, &component);
-                component
+                let code = self.compile(name, digest, &bytes, limits).await?;
+                let (runtime, of, contract) = (self.clone(), name.to_owned(), checked.1);
+                blocking(name, move || runtime.take_in(&of, &digest, &code, contract)).await?
             }
         };
-        metrics.loaded(started.elapsed(), is_cached);
+        self.0.metrics.loaded(started.elapsed(), is_cached);
         Ok(Module::new(name.to_owned(), digest, checked, bytes.len(), component))
+    }
+
+    /// Whatever can be known of a component without compiling it, and its code if that is in the cache.
+    fn find(&self, name: &str, bytes: &[u8]) -> Result<Found, module::Error> {
+        let checked = Module::check(name, bytes)?;
+        shape::check(bytes)
+            .map_err(|reason| module::Error::TooMuch { name: name.to_owned(), reason: reason.to_string() })?;
+        let digest = Digest::of(bytes);
+        let component = self.0.cache.load(&self.0.engine, &digest);
+        Ok(Found { checked, digest, component })
+    }
+
+    async fn compile(
+        &self,
+        name: &str,
+        digest: Digest,
+        bytes: &Arc<Vec<u8>>,
+        limits: &LoadLimits,
+    ) -> Result<Sealed, module::Error> {
+        let Inner { engine, compiler, compiling, .. } = &*self.0;
+        let stopped = |stopped| match stopped {
+            Stopped::Invalid(reason) => module::Error::Compile { name: name.to_owned(), reason },
+            Stopped::Time(limit) => module::Error::CompileTime { name: name.to_owned(), limit },
+            Stopped::Ended(how) => {
+                module::Error::CompileEnded { name: name.to_owned(), memory: limits.compile_memory_bytes, how }
+            }
+        };
+        // Nobody closes it.
+        let turn = Arc::clone(compiling).acquire_owned().await.ok();
+        if let Some(compiler) = compiler
+            && let Some(answer) = compiler.compile(bytes, limits).await
+        {
+            let answer = answer.map_err(stopped)?;
+            if let Some(sealed) = Compatibility::of(engine).open(&digest, answer) {
+                return Ok(sealed);
+            }
+            tracing::warn!(
+                guest = name,
+                "the process that compiles guests is another version of this program: the guest is compiled in this process"
+            );
+        }
+        compiler::compile_here(engine, digest, Arc::clone(bytes), limits, turn).await.map_err(stopped)
+    }
+
+    /// Makes a component of what was compiled, sees whether its types are the contract's, and keeps its code if they are.
+    fn take_in(
+        &self,
+        name: &str,
+        digest: &Digest,
+        code: &Sealed,
+        contract: Contract,
+    ) -> Result<Component, module::Error> {
+        let Inner { engine, cache, .. } = &*self.0;
+        let component = code
+            .component(engine)
+            .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
+        plugin::link(engine, &component, contract, &Grants { clocks: true, random: true })
+            .map_err(|reason| module::Error::Types { name: name.to_owned(), reason })?;
+        cache.store(digest, code);
+        Ok(component)
     }
 
     pub(crate) fn engine(&self) -> &Engine {
@@ -157,9 +245,24 @@ impl fmt::Debug for Runtime {
     }
 }
 
+/// Work that takes a while, on a thread for such.
+async fn blocking<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, module::Error> + Send + 'static,
+) -> Result<T, module::Error> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|stopped| Err(module::Error::Compile { name: name.to_owned(), reason: stopped.to_string() }))
+}
+
+/// An engine that compiles the same code as one with instances, and takes no address space.
+pub(crate) fn compiling_engine() -> wasmtime::Result<Engine> {
+    Engine::new(&config())
+}
+
 /// An engine whose instances come from a pool that is reserved once, as large as the address space allows: a pool for
 /// 256 instances reserves 2 TiB of it, which a limit on the process (`ulimit -v`) may refuse.
-fn engine(max_instances: u32) -> Result<Engine, Error> {
+pub(crate) fn engine(max_instances: u32) -> Result<Engine, Error> {
     let most = max_instances.max(1);
     for instances in [most, most.div_ceil(2), most.div_ceil(4), most.div_ceil(16)] {
         match Engine::new(config().allocation_strategy(pool(instances))) {

@@ -13,6 +13,7 @@
 pub mod admin;
 pub mod aws;
 pub mod cli;
+mod compile;
 pub mod config;
 mod dead_letters;
 pub mod demo;

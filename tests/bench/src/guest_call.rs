@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Options) -> Vec<Section> {
 
 async fn sections(runs: u32) -> Vec<Section> {
     let runtime = |threads| {
-        let options = RuntimeOptions { cache_dir: Some(paths::compiled()), max_instances: 8, threads };
+        let options = RuntimeOptions { cache_dir: Some(paths::compiled()), max_instances: 8, threads, compiler: None };
         Runtime::new(options, shardmill_plugin::Metrics::default()).expect("guests can be run here")
     };
     let (here, elsewhere) = (runtime(None), runtime(Some(NonZeroUsize::MIN)));

@@ -9,6 +9,7 @@ mod flow;
 mod guest_call;
 mod guest_threads;
 mod host;
+mod hostile;
 mod machine;
 mod poison;
 mod producer;
@@ -66,6 +67,8 @@ enum What {
     GuestCall,
     /// How guests that never return slow what runs beside them.
     GuestThreads,
+    /// How long records of one processor take beside hostile guests of another.
+    Hostile,
     /// From a host's start to its first record.
     Start,
     /// The demo's whole run.
@@ -131,6 +134,9 @@ async fn main() {
     }
     if what.includes(What::GuestThreads) {
         sections.push(guest_threads::run(&options).await);
+    }
+    if what.includes(What::Hostile) {
+        sections.push(hostile::run(&options).await);
     }
     if what.includes(What::Start) {
         sections.push(start::run(&options).await);

@@ -5,8 +5,10 @@
 //! the digest of its contents, which a torn write or a failing disk does not leave. A guest's file, on the other hand,
 //! is always WebAssembly: compiled code that somebody hands over is never accepted.
 
+mod seal;
+
 use std::fs::{DirBuilder, File};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
@@ -15,14 +17,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, open, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
-use sha2::{Digest as _, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
 use crate::Digest;
+pub(crate) use seal::{Compatibility, Sealed};
 
-const MAGIC: &[u8; 16] = b"shardmill-code-1";
-const HEADER_BYTES: usize = MAGIC.len() + 32;
 /// Files that are kept; the oldest go first.
 const FILES: usize = 64;
 /// A file that is older than the newest one by so much, and still unfinished, never will be.
@@ -39,9 +39,10 @@ struct Directory {
     path: PathBuf,
     /// Everything is opened relative to the directory that was checked, even if another takes its name.
     handle: OwnedFd,
-    /// The digest of all that compiled code depends on besides the guest: version, machine, settings.
-    compatibility: [u8; 32],
+    compatibility: Compatibility,
     has_warned: AtomicBool,
+    /// Names of files that are being written are nobody else's: another process on the same directory may have the same
+    /// id, in a container of its own.
     temporary: AtomicU64,
 }
 
@@ -62,33 +63,23 @@ impl Cache {
         Self { directory }
     }
 
-    #[allow(unsafe_code, reason = "there is no other way to load compiled code")]
     pub(crate) fn load(&self, engine: &Engine, guest: &Digest) -> Option<Component> {
         let directory = self.directory.as_ref()?;
-        let bytes = directory.read(guest)?;
-        // SAFETY: these bytes were written by `store`, from a component that an engine of the same compatibility
-        // compiled: they were read from a file that this user alone can write, in a directory that this user alone can
-        // write, and their digest, which covers guest and compatibility too, is the one written with them. They are in
-        // memory of this process since before the check, so nobody can change them after it.
-        match unsafe { Component::deserialize(engine, &bytes[HEADER_BYTES..]) } {
-            Ok(component) => Some(component),
-            Err(error) => {
-                tracing::debug!(guest = %guest, %error, "compiled code is not for this engine");
-                None
-            }
-        }
+        let sealed = directory.read(guest)?;
+        let component = sealed.component(engine);
+        component
+            .inspect_err(|error| tracing::debug!(guest = %guest, %error, "compiled code is not for this engine"))
+            .ok()
     }
 
-    pub(crate) fn store(&self, guest: &Digest, component: &Component) {
+    pub(crate) fn store(&self, guest: &Digest, code: &Sealed) {
         let Some(directory) = &self.directory else { return };
-        let written = component.serialize().map_err(|error| error.to_string());
-        let written = written.and_then(|code| directory.write(guest, &code).map_err(|error| error.to_string()));
-        if let Err(reason) = written
+        if let Err(reason) = directory.write(guest, code)
             && !directory.has_warned.swap(true, Ordering::Relaxed)
         {
             tracing::warn!(
                 directory = %directory.path.display(),
-                reason,
+                %reason,
                 "compiled code cannot be kept: the next start compiles again",
             );
         }
@@ -108,25 +99,17 @@ impl Directory {
         if !is_ours_alone(&stat) {
             return Err("it belongs to somebody else or others can write it: `chmod 700` it, or name another".into());
         }
-        let mut hasher = Sha256Hasher(Sha256::new());
-        engine.precompile_compatibility_hash().hash(&mut hasher);
-        let compatibility = hasher.0.finalize().into();
-        let (has_warned, temporary) = (AtomicBool::new(false), AtomicU64::new(0));
+        let compatibility = Compatibility::of(engine);
+        let (has_warned, temporary) = (AtomicBool::new(false), AtomicU64::new(RandomState::new().hash_one(path)));
         Ok(Self { path: path.to_owned(), handle, compatibility, has_warned, temporary })
     }
 
     fn name(&self, guest: &Digest) -> String {
-        let compatibility = &Digest::of(&self.compatibility).to_string()[..16];
-        format!("{guest}-{compatibility}.code")
-    }
-
-    fn digest(&self, guest: &Digest, code: &[u8]) -> [u8; 32] {
-        let hash = Sha256::new().chain_update(guest.as_bytes()).chain_update(self.compatibility);
-        hash.chain_update(code).finalize().into()
+        format!("{guest}-{}.code", self.compatibility.short())
     }
 
     /// The whole file, once it is known to be as it was written.
-    fn read(&self, guest: &Digest) -> Option<Vec<u8>> {
+    fn read(&self, guest: &Digest) -> Option<Sealed> {
         let name = self.name(guest);
         self.try_read(&name, guest).unwrap_or_else(|reason| {
             tracing::warn!(
@@ -138,7 +121,7 @@ impl Directory {
     }
 
     /// `None` if there is no such file.
-    fn try_read(&self, name: &str, guest: &Digest) -> Result<Option<Vec<u8>>, String> {
+    fn try_read(&self, name: &str, guest: &Digest) -> Result<Option<Sealed>, String> {
         let cannot_be_read = |error: std::io::Error| format!("it cannot be read: {error}");
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = match openat(&self.handle, name, flags, Mode::empty()) {
@@ -152,25 +135,17 @@ impl Directory {
         }
         let mut bytes = Vec::new();
         File::from(file).read_to_end(&mut bytes).map_err(cannot_be_read)?;
-        let is_whole = bytes.split_at_checked(HEADER_BYTES).is_some_and(|(header, code)| {
-            let (magic, digest) = header.split_at(MAGIC.len());
-            magic == MAGIC && digest == self.digest(guest, code)
-        });
-        if is_whole { Ok(Some(bytes)) } else { Err("it is damaged".to_owned()) }
+        self.compatibility.open(guest, bytes).map(Some).ok_or_else(|| "it is damaged".to_owned())
     }
 
     /// Under its name the file is complete or not there at all.
-    fn write(&self, guest: &Digest, code: &[u8]) -> std::io::Result<()> {
+    fn write(&self, guest: &Digest, code: &Sealed) -> std::io::Result<()> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
-        let temporary = format!(".{}-{number}.tmp", std::process::id());
+        let temporary = format!(".{}-{number:016x}.tmp", std::process::id());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // Left by a process that had the same id and was killed.
-        let _ = unlinkat(&self.handle, &temporary, AtFlags::empty());
         let mut file = File::from(openat(&self.handle, &temporary, flags, Mode::RUSR | Mode::WUSR)?);
         let written = file
-            .write_all(MAGIC)
-            .and_then(|()| file.write_all(&self.digest(guest, code)))
-            .and_then(|()| file.write_all(code))
+            .write_all(code.bytes())
             .and_then(|()| Ok(renameat(&self.handle, &temporary, &self.handle, self.name(guest))?));
         if written.is_err() {
             let _ = unlinkat(&self.handle, &temporary, AtFlags::empty());
@@ -204,20 +179,6 @@ impl Directory {
 
 fn is_ours_alone(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o022 == 0
-}
-
-/// The standard hashers do not promise the same result in another process.
-struct Sha256Hasher(Sha256);
-
-impl Hasher for Sha256Hasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        let digest: [u8; 32] = self.0.clone().finalize().into();
-        u64::from_le_bytes(std::array::from_fn(|index| digest[index]))
-    }
 }
 
 #[cfg(test)]

@@ -6,16 +6,23 @@ use std::sync::{Arc, Mutex};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::seal::HEADER_BYTES;
 use super::*;
 
+const MAGIC: &[u8] = b"shardmill-code-1";
 /// The smallest component there is.
 const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+/// What that component is compiled to.
+fn code(engine: &Engine) -> Sealed {
+    Compatibility::of(engine).seal(&Digest::of(EMPTY), &engine.precompile_component(EMPTY).unwrap())
+}
 
 fn stored(path: &Path) -> (Engine, Cache, Digest, PathBuf) {
     let engine = Engine::default();
     let cache = Cache::open(path, &engine);
     let guest = Digest::of(EMPTY);
-    cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+    cache.store(&guest, &code(&engine));
     let file = cache.directory.as_ref().map(|directory| path.join(directory.name(&guest))).unwrap_or_default();
     (engine, cache, guest, file)
 }
@@ -97,7 +104,7 @@ fn a_file_that_is_not_as_it_was_written_is_never_deserialised() {
         refused(&altered, format!("altered at {place}"));
     }
     // What is compiled again takes the place of what is damaged.
-    cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+    cache.store(&guest, &code(&engine));
     let (loaded, warnings) = Warnings::of(|| cache.load(&engine, &guest));
     assert_eq!((loaded.is_some(), warnings), (true, Vec::new()));
     // The code of one guest under the name of another.
@@ -127,6 +134,107 @@ fn what_others_could_have_written_is_not_used() {
 }
 
 #[test]
+fn what_belongs_to_somebody_else_is_not_used() {
+    if !rustix::process::geteuid().is_root() {
+        // Nobody else can give a file away.
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cache");
+    let (engine, cache, guest, file) = stored(&path);
+    std::os::unix::fs::chown(&file, Some(65_534), None).unwrap();
+    let (loaded, warnings) = Warnings::of(|| cache.load(&engine, &guest));
+    assert!(loaded.is_none());
+    assert_one(&warnings, &path, "others could have written it");
+    // What is compiled again takes its place.
+    cache.store(&guest, &code(&engine));
+    assert!(cache.load(&engine, &guest).is_some());
+    std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+    let (cache, warnings) = Warnings::of(|| Cache::open(&path, &engine));
+    assert!(cache.directory.is_none());
+    assert_one(&warnings, &path, "belongs to somebody else");
+}
+
+#[test]
+fn code_of_another_version_is_another_file_and_never_loaded_as_this_ones() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cache");
+    let (engine, cache, guest, file) = stored(&path);
+    let other = Engine::new(wasmtime::Config::new().epoch_interruption(true)).unwrap();
+    let other_cache = Cache::open(&path, &other);
+    assert!(other_cache.load(&other, &guest).is_none());
+    other_cache.store(&guest, &code(&other));
+    assert!(other_cache.load(&other, &guest).is_some());
+    let other_file = path.join(other_cache.directory.as_ref().unwrap().name(&guest));
+    assert_ne!(other_file, file);
+    // Under this one's name, as who has renamed it.
+    fs::rename(&other_file, &file).unwrap();
+    let (loaded, warnings) = Warnings::of(|| cache.load(&engine, &guest));
+    assert!(loaded.is_none());
+    assert_one(&warnings, &path, "damaged");
+    // And with a seal that fits, as an error in ours would make it: wasmtime itself looks.
+    let sealed = Compatibility::of(&engine).seal(&guest, &other.precompile_component(EMPTY).unwrap());
+    cache.store(&guest, &sealed);
+    assert!(cache.load(&engine, &guest).is_none());
+}
+
+/// Processes share a cache: each reads what is whole, and leaves what is whole.
+#[test]
+fn several_processes_store_and_load_at_once() {
+    const HERE: &str = "SHARDMILL_TEST_SHARED_CACHE";
+    if let Some(path) = std::env::var_os(HERE) {
+        let ((), warnings) = Warnings::of(|| {
+            for _ in 0..40 {
+                let (engine, cache, guest, _) = stored(Path::new(&path));
+                assert!(cache.load(&engine, &guest).is_some());
+            }
+        });
+        assert_eq!(warnings, Vec::<String>::new());
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cache");
+    let test = "cache::tests::several_processes_store_and_load_at_once";
+    let start = |_| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]).env(HERE, &path).stdout(std::process::Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let processes: Vec<_> = (0..4).map(start).collect();
+    for process in processes {
+        let output = process.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
+    }
+    assert_eq!(fs::read_dir(&path).unwrap().count(), 1);
+}
+
+/// As two processes with one id, each in a container of its own: their files that are not finished yet do not meet.
+#[test]
+fn two_of_one_id_do_not_write_into_each_others_files() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cache");
+    let engine = Engine::default();
+    let caches = [Cache::open(&path, &engine), Cache::open(&path, &engine)];
+    let code = Compatibility::of(&engine).seal(&Digest::of(EMPTY), &vec![7; 1 << 20]);
+    let (code, barrier) = (&code, &std::sync::Barrier::new(2));
+    std::thread::scope(|scope| {
+        for cache in &caches {
+            scope.spawn(move || {
+                let directory = cache.directory.as_ref().unwrap();
+                for _ in 0..50 {
+                    barrier.wait();
+                    directory.write(&Digest::of(EMPTY), code).unwrap();
+                    assert!(
+                        directory.try_read(&directory.name(&Digest::of(EMPTY)), &Digest::of(EMPTY)).unwrap().is_some()
+                    );
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn without_a_usable_directory_everything_still_works() {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("file");
@@ -141,8 +249,8 @@ fn without_a_usable_directory_everything_still_works() {
     let path = home.path().join("cache");
     let (engine, cache, guest, _) = stored(&path);
     fs::remove_dir_all(&path).unwrap();
-    let component = Component::from_binary(&engine, EMPTY).unwrap();
-    let ((), warnings) = Warnings::of(|| (0..3).for_each(|_| cache.store(&guest, &component)));
+    let code = code(&engine);
+    let ((), warnings) = Warnings::of(|| (0..3).for_each(|_| cache.store(&guest, &code)));
     assert_one(&warnings, &path, "compiled code cannot be kept");
     assert!(cache.load(&engine, &guest).is_none());
     // What has the file's name and is none.
@@ -175,7 +283,7 @@ fn a_disk_that_is_full_leaves_nothing_behind() {
     assert_one(&warnings, &path, "too large");
     assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
     let (loaded, warnings) = Warnings::of(|| {
-        cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+        cache.store(&guest, &code(&engine));
         cache.load(&engine, &guest)
     });
     assert_eq!((loaded.is_none(), warnings), (true, Vec::new()));
@@ -195,7 +303,7 @@ fn what_a_killed_process_left_is_removed_in_time() {
         fs::write(file, b"half").unwrap();
         hours(file, age);
     }
-    cache.store(&guest, &Component::from_binary(&engine, EMPTY).unwrap());
+    cache.store(&guest, &code(&engine));
     let left = [&file, &new, &other, &old].map(|file| file.exists());
     assert_eq!(left, [true, true, true, false]);
 }
@@ -204,10 +312,12 @@ fn what_a_killed_process_left_is_removed_in_time() {
 fn the_number_of_files_is_bounded() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("cache");
-    let cache = Cache::open(&path, &Engine::default());
+    let engine = Engine::default();
+    let cache = Cache::open(&path, &engine);
     let directory = cache.directory.as_ref().unwrap();
+    let code = code(&engine);
     for number in 0..FILES + 5 {
-        directory.write(&Digest::of(&number.to_le_bytes()), b"code").unwrap();
+        directory.write(&Digest::of(&number.to_le_bytes()), &code).unwrap();
     }
     directory.prune();
     assert_eq!(fs::read_dir(&path).unwrap().count(), FILES);

@@ -42,7 +42,8 @@ async fn what_is_no_component_is_refused_with_the_way_to_make_one() {
 async fn compiled_code_is_never_accepted() {
     let home = tempfile::tempdir().unwrap();
     let cache = home.path().join("cache");
-    let world = World::with(RuntimeOptions { cache_dir: Some(cache.clone()), max_instances: 1, threads: None });
+    let world =
+        World::with(RuntimeOptions { cache_dir: Some(cache.clone()), max_instances: 1, threads: None, compiler: None });
     world.module(Form::Columnar).await;
     let file = fs::read_dir(cache).unwrap().next().unwrap().unwrap().path();
     let file = fs::read(file).unwrap();
@@ -113,7 +114,8 @@ async fn what_the_configuration_does_not_grant_is_refused_to_that_processor_alon
 #[tokio::test]
 async fn the_next_start_loads_compiled_code() {
     let home = tempfile::tempdir().unwrap();
-    let options = RuntimeOptions { cache_dir: Some(home.path().join("cache")), max_instances: 4, threads: None };
+    let options =
+        RuntimeOptions { cache_dir: Some(home.path().join("cache")), max_instances: 4, threads: None, compiler: None };
     for hits in [0, 1] {
         let world = World::with(options.clone());
         world.module(Form::Rows).await;

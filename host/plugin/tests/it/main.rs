@@ -2,8 +2,11 @@
 
 mod calls;
 mod containment;
+mod fixtures;
 mod forge;
+mod hostile;
 mod loading;
+mod pool;
 mod speech;
 mod support;
 mod threads;

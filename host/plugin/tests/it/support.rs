@@ -34,7 +34,7 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new() -> Self {
-        Self::with(RuntimeOptions { cache_dir: Self::cache_dir(), max_instances: 8, threads: None })
+        Self::with(RuntimeOptions { cache_dir: Self::cache_dir(), max_instances: 8, threads: None, compiler: None })
     }
 
     /// Guests are compiled once, not once a test.

@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 fn world(threads: usize, max_instances: u32) -> World {
     let threads = NonZeroUsize::new(threads);
-    World::with(RuntimeOptions { cache_dir: World::cache_dir(), max_instances, threads })
+    World::with(RuntimeOptions { cache_dir: World::cache_dir(), max_instances, threads, compiler: None })
 }
 
 /// A guest that spins when a batch holds what [`batch`] does, and echoes others.

@@ -24,7 +24,7 @@ pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
     let bytes = tokio::fs::read(path)
         .await
         .map_err(|error| Failure::configuration(format!("cannot read {}: {error}", path.display())))?;
-    let options = RuntimeOptions { cache_dir: None, ..RuntimeOptions::default() };
+    let options = RuntimeOptions { compiler: crate::compile::compiler(), ..RuntimeOptions::default() };
     let runtime = Runtime::new(options, shardmill_plugin::Metrics::default())
         .map_err(|error| Failure::running(with_causes(&error)))?;
     let module = runtime

@@ -104,6 +104,12 @@ enum Command {
     /// Look at plugins, and deploy them.
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Compile the component on standard input, for the host that has started this.
+    #[command(name = crate::compile::COMMAND, hide = true)]
+    CompileGuest {
+        /// Bytes of memory that it may take.
+        memory: u64,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -124,6 +130,11 @@ enum PluginCommand {
 
 /// Carries out a command line.
 pub fn run(arguments: Arguments) -> ExitCode {
+    if let Command::CompileGuest { memory } = arguments.command {
+        // Before anything else is started, since it binds the whole process.
+        return crate::compile::compile(memory);
+    }
+    crate::compile::is_this_program();
     exit::keep_lines_whole();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -151,6 +162,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Spool(command) => spool::run(&command).await,
             Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
             Command::Plugin(PluginCommand::Deploy(arguments)) => plugin_deploy::deploy(&arguments).await,
+            Command::CompileGuest { .. } => Ok(()),
         }
     });
     // A blocking call that hangs (a file system, a name look-up) must not keep a stopped process alive.

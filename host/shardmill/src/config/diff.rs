@@ -64,7 +64,7 @@ fn is_live(path: &[String]) -> bool {
     match keys(path)[..] {
         // Of a limit that the engine knows as well, the two must be one; instances have places that were reserved.
         ["processors", _, "limits", limit] | ["defaults", "processor", "limits", limit] => {
-            !matches!(limit, "instances" | "outcome")
+            !matches!(limit, "instances" | "outcome" | "outputs")
         }
         ["processors", _, "plugin" | "config"]
         | ["processors", _, "grants" | "reload", ..]
@@ -120,6 +120,7 @@ mod tests {
             ("limits = { memory = \"1 MiB\" }", "processors.a.limits.memory", true),
             ("limits = { instances = 3 }", "processors.a.limits.instances", false),
             ("limits = { outcome = \"1 MiB\" }", "processors.a.limits.outcome", false),
+            ("limits = { outputs = 5 }", "processors.a.limits.outputs", false),
             ("grants = { clocks = false }", "processors.a.grants.clocks", true),
             ("reload = { trial = \"a.jsonl\" }", "processors.a.reload.trial", true),
             ("batch = { records = 5 }", "processors.a.batch.records", false),

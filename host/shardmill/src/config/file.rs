@@ -365,5 +365,15 @@ table!(Limits {
     outcome: Size,
     instances: Count,
     log_lines_per_second: Count,
+    cpu_time: Time,
+    outputs: Count,
+    log_line: Size,
+    metric_series: Count,
+    instance_calls: Count,
+    retire_above: Count,
+    keep_idle: Time,
+    plugin_size: Size,
+    compile_timeout: Time,
+    compile_memory: Size,
 });
 table!(Grants { clocks: bool, random: bool });

@@ -33,6 +33,7 @@ use std::time::Duration;
 use shardmill_engine::{CheckpointBy, Delivery, Prefetch, Then, Tolerance};
 use shardmill_lease::store::KeyForm;
 use shardmill_lease::{Takeover, WorkerId};
+use shardmill_plugin::LoadLimits;
 use shardmill_producer::BatchOptions;
 use shardmill_record::{OutOfRange, StreamArn};
 use shardmill_stream::polling::Decoder;
@@ -289,6 +290,22 @@ pub struct Limits {
     pub instances: usize,
     /// Lines that the guest may log in a second; what is over is dropped and counted.
     pub log_lines_per_second: u32,
+    /// Time that one call may compute.
+    pub cpu_time: Duration,
+    /// Outputs of one outcome.
+    pub outputs: usize,
+    /// The size of one line of the log in bytes; what is over is cut off.
+    pub log_line: u64,
+    /// Time series among the metrics, a histogram counting as 16; what is over is dropped and counted.
+    pub metric_series: usize,
+    /// Calls of one instance until another one takes its place.
+    pub instance_calls: Option<u64>,
+    /// Hundredths of the memory that is left after an instance's start, until another one takes its place.
+    pub retire_above: u32,
+    /// How long instances are kept that nothing needs, but for one.
+    pub keep_idle: Duration,
+    /// What loading the plugin may take.
+    pub load: LoadLimits,
 }
 
 /// What a guest may do.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use shardmill_engine::{CheckpointBy, Delivery, Prefetch, watchdog};
 use shardmill_lease::WorkerId;
+use shardmill_plugin::LoadLimits;
 use tracing_subscriber::EnvFilter;
 
 use super::check::{
@@ -343,13 +344,44 @@ fn prefetch(processor: &str, file: &file::Prefetch) -> Checked<Prefetch> {
 fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {
     let at = |key| ["processors", processor, "limits", key];
     let half_a_minute = Duration::from_secs(30);
+    let batch_timeout = time(&at("batch-timeout"), file.batch_timeout, half_a_minute, [MILLISECOND, HOUR])?;
+    let start_timeout = time(&at("start-timeout"), file.start_timeout, half_a_minute, [MILLISECOND, HOUR])?;
+    // A guest may compute for as long as it may take.
+    let cpu_time = batch_timeout.max(start_timeout);
+    let load = LoadLimits::default();
     Ok(Limits {
         memory: size(&at("memory"), file.memory, 128 * MIB, [MIB, 4096 * MIB])?,
-        batch_timeout: time(&at("batch-timeout"), file.batch_timeout, half_a_minute, [MILLISECOND, HOUR])?,
-        start_timeout: time(&at("start-timeout"), file.start_timeout, half_a_minute, [MILLISECOND, HOUR])?,
+        batch_timeout,
+        start_timeout,
+        cpu_time: time(&at("cpu-time"), file.cpu_time, cpu_time, [MILLISECOND, HOUR])?,
         outcome: size(&at("outcome"), file.outcome, 32 * MIB, [1024, 1024 * MIB])?,
         instances: count(&at("instances"), file.instances, 64, [1, 10_000])? as usize,
         log_lines_per_second: count(&at("log-lines-per-second"), file.log_lines_per_second, 100, [0, 1_000_000])?,
+        log_line: size(&at("log-line"), file.log_line, 4096, [64, MIB])?,
+        outputs: count(&at("outputs"), file.outputs, 100_000, [1, 10_000_000])? as usize,
+        metric_series: count(&at("metric-series"), file.metric_series, 1000, [0, 100_000])? as usize,
+        instance_calls: match file.instance_calls {
+            None => None,
+            given => Some(count(&at("instance-calls"), given, 1, [1, 1_000_000_000])?.into()),
+        },
+        retire_above: count(&at("retire-above"), file.retire_above, 50, [1, 100])?,
+        keep_idle: time(&at("keep-idle"), file.keep_idle, MINUTE, [Duration::from_secs(1), 24 * HOUR])?,
+        load: LoadLimits {
+            file_bytes: size(&at("plugin-size"), file.plugin_size, load.file_bytes as u64, [1024, 1024 * MIB])?
+                as usize,
+            compile_timeout: time(
+                &at("compile-timeout"),
+                file.compile_timeout,
+                load.compile_timeout,
+                [Duration::from_millis(100), HOUR],
+            )?,
+            compile_memory_bytes: size(
+                &at("compile-memory"),
+                file.compile_memory,
+                load.compile_memory_bytes,
+                [64 * MIB, MIB * MIB],
+            )?,
+        },
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash as _, Hasher as _};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +14,11 @@ use shardmill_engine::{
 };
 use shardmill_lease::balance::{Balance, Even, Throughput};
 use shardmill_lease::store::dynamodb::Timeouts;
-use shardmill_plugin::{Module, Plugin, Runtime, RuntimeOptions};
+use shardmill_plugin::{LoadLimits, Module, Plugin, Pool, Runtime, RuntimeOptions};
 use shardmill_producer::BatchSender;
 use shardmill_record::BatchLimits;
 use shardmill_stream::{Kinesis, polling};
+use tokio::io::AsyncReadExt as _;
 
 use super::Error;
 use crate::aws::Clients;
@@ -54,13 +57,17 @@ pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Re
         cache_dir: config.cache_dir.clone(),
         max_instances: max_instances(config),
         threads: Some(config.guest_threads),
+        compiler: crate::compile::compiler(),
     };
     Ok(Runtime::new(options, metrics)?)
 }
 
-/// Every processor can have all the instances that it may have, as many of the version before, and one that is being tried.
+/// Every processor can have all the instances that it may have and those that take others' places, as many of the version
+/// before, and one that is being tried.
 fn max_instances(config: &Config) -> u32 {
-    let instances: usize = config.processors.values().map(|processor| 2 * processor.limits.instances + 1).sum();
+    let beyond = Pool::BEYOND as usize;
+    let of_both = |processor: &config::Processor| 2 * (processor.limits.instances + beyond) + 1;
+    let instances: usize = config.processors.values().map(of_both).sum();
     u32::try_from(instances).unwrap_or(u32::MAX)
 }
 
@@ -72,16 +79,24 @@ pub(super) fn store_timeouts(config: &Config) -> Timeouts {
 }
 
 async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module, Error> {
-    let path = &processor.plugin;
-    let bytes = tokio::fs::read(path).await.map_err(|source| Error::ReadPlugin {
+    let (path, limits) = (&processor.plugin, &processor.limits.load);
+    let bytes = read_plugin(path, limits).await.map_err(|source| Error::ReadPlugin {
         processor: processor.name.clone(),
         path: path.clone(),
         source,
     })?;
     runtime
-        .load(&path.display().to_string(), bytes)
+        .load_within(&path.display().to_string(), bytes, limits)
         .await
         .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+}
+
+/// A file that is too large is not read further than needs be to tell so.
+async fn read_plugin(path: &Path, limits: &LoadLimits) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = (limits.file_bytes as u64).saturating_add(1);
+    tokio::fs::File::open(path).await?.take(most).read_to_end(&mut bytes).await?;
+    Ok(bytes)
 }
 
 /// Loads the plugins of all processors at once. Of several errors it is the first processor's that counts.
@@ -108,10 +123,14 @@ pub(crate) fn settings(processor: &config::Processor) -> shardmill_plugin::Setti
             memory_bytes: limits.memory as usize,
             batch_timeout: limits.batch_timeout,
             start_timeout: limits.start_timeout,
-            // A guest may compute for as long as it may take.
-            cpu_time: limits.batch_timeout.max(limits.start_timeout),
+            cpu_time: limits.cpu_time,
             outcome_bytes: limits.outcome as usize,
             log_lines_per_second: limits.log_lines_per_second,
+            log_line_bytes: limits.log_line as usize,
+            metric_series: limits.metric_series,
+            instance_calls: limits.instance_calls,
+            retire_above: limits.retire_above,
+            keep_idle: limits.keep_idle,
             ..shardmill_plugin::Limits::default()
         },
         grants: shardmill_plugin::Grants { clocks: processor.grants.clocks, random: processor.grants.random },
@@ -122,6 +141,7 @@ pub(crate) fn settings(processor: &config::Processor) -> shardmill_plugin::Setti
 pub(crate) fn outcome_limits(processor: &config::Processor) -> shardmill_plugin::OutcomeLimits {
     shardmill_plugin::OutcomeLimits {
         bytes: processor.limits.outcome as usize,
+        outputs: processor.limits.outputs,
         ..shardmill_plugin::OutcomeLimits::default()
     }
 }

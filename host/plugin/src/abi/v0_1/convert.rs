@@ -9,8 +9,11 @@ use super::bindings::exports::shardmill::processor::{batch, columnar, hooks};
 use super::bindings::shardmill::processor::types;
 use crate::{
     Cause, Done, FailedRecord, GivenUpRecord, HookOutcome, InvalidOutcome, Outcome, Output, ProcessError, ShardContext,
-    SkippedRecord,
+    SkippedRecord, text,
 };
+
+/// Bytes of a text that is not what it should be, where an error shows it.
+const SHOWN: usize = 60;
 
 pub(super) fn shard_context(shard: &ShardContext) -> types::ShardContext<'_> {
     types::ShardContext {
@@ -63,10 +66,10 @@ pub(super) fn given_up_record(record: &GivenUpRecord) -> hooks::GivenUpRecord<'_
 pub(super) fn process_error(error: types::ProcessError) -> ProcessError {
     match error {
         types::ProcessError::Retry(retry) => {
-            ProcessError::Retry { after: Duration::from_millis(retry.after_ms), message: retry.message }
+            ProcessError::Retry { after: Duration::from_millis(retry.after_ms), message: text::reason(retry.message) }
         }
-        types::ProcessError::Reject(message) => ProcessError::Reject { message },
-        types::ProcessError::StopShard(message) => ProcessError::StopShard { message },
+        types::ProcessError::Reject(message) => ProcessError::Reject { message: text::reason(message) },
+        types::ProcessError::StopShard(message) => ProcessError::StopShard { message: text::reason(message) },
     }
 }
 
@@ -93,15 +96,18 @@ pub(super) fn done(done: types::DoneRecords) -> Done {
 }
 
 pub(super) fn failed(record: types::FailedRecord) -> FailedRecord {
-    FailedRecord { index: record.index, reason: record.reason, retry: record.retry }
+    FailedRecord { index: record.index, reason: text::reason(record.reason), retry: record.retry }
 }
 
 pub(super) fn skipped(record: types::SkippedRecord) -> SkippedRecord {
-    SkippedRecord { index: record.index, reason: record.reason }
+    SkippedRecord { index: record.index, reason: text::reason(record.reason) }
 }
 
 pub(super) fn position(position: types::PositionResult) -> Result<Position, InvalidOutcome> {
-    let sequence_number = SequenceNumber::parse(&position.sequence_number).map_err(InvalidOutcome::Checkpoint)?;
+    let text = &position.sequence_number;
+    // An error shows the text.
+    let sequence_number = SequenceNumber::parse(text).or_else(|_| SequenceNumber::parse(&text::clean(text, SHOWN)));
+    let sequence_number = sequence_number.map_err(InvalidOutcome::Checkpoint)?;
     Ok(Position::new(sequence_number, position.sub_sequence_number))
 }
 
@@ -114,7 +120,8 @@ pub(super) fn cause(cause: types::Cause) -> Cause {
 }
 
 pub(super) fn hash_key(output: usize, text: &str) -> Result<HashKey, InvalidOutcome> {
-    text.parse().map_err(|source| InvalidOutcome::HashKey { output, source })
+    let key = text.parse().or_else(|_| text::clean(text, SHOWN).parse());
+    key.map_err(|source| InvalidOutcome::HashKey { output, source })
 }
 
 fn outputs(outputs: Vec<types::Output>) -> Result<Vec<Output>, InvalidOutcome> {

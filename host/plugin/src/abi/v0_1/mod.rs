@@ -3,6 +3,8 @@
 mod bindings;
 mod columns;
 mod convert;
+#[cfg(test)]
+mod hostile;
 mod imports;
 
 use shardmill_record::Batch;

@@ -120,6 +120,22 @@ const NUMBERS: &[Number] = &[
         ["backoff-min = '1ms'", ""],
     ),
     number("processors.p.limits", "log-lines-per-second", ["0", "1_000_000"], ["", "1_000_001"], "0 to 1000000"),
+    number("processors.p.limits", "cpu-time", ["'1ms'", "'1h'"], ["'999us'", "'1h 1ms'"], "1ms to 1h"),
+    number("processors.p.limits", "outputs", ["1", "10_000_000"], ["0", "10_000_001"], "1 to 10000000"),
+    number("processors.p.limits", "log-line", ["64", "'1 MiB'"], ["63", "1048577"], "64 bytes to 1 MiB"),
+    number("processors.p.limits", "metric-series", ["0", "100_000"], ["", "100_001"], "0 to 100000"),
+    number("processors.p.limits", "instance-calls", ["1", "1_000_000_000"], ["0", "1_000_000_001"], "1 to 1000000000"),
+    number("processors.p.limits", "retire-above", ["1", "100"], ["0", "101"], "1 to 100"),
+    number("processors.p.limits", "keep-idle", ["'1s'", "'24h'"], ["'999ms'", "'24h 1ms'"], "1s to 1day"),
+    number("processors.p.limits", "plugin-size", ["1024", "'1 GiB'"], ["1023", "1073741825"], "1 KiB to 1 GiB"),
+    number("processors.p.limits", "compile-timeout", ["'100ms'", "'1h'"], ["'99ms'", "'1h 1ms'"], "100ms to 1h"),
+    number(
+        "processors.p.limits",
+        "compile-memory",
+        ["'64 MiB'", "'1 TiB'"],
+        ["67108863", "1099511627777"],
+        "64 MiB to 1 TiB",
+    ),
 ];
 
 /// What no number can be.
