@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-readonly guests=(flight-delays route guest-rows guest-columnar guest-count guest-poison guest-steps)
+readonly guests=(flight-delays route guest-rows guest-columnar guest-count guest-poison guest-reach guest-steps)
 readonly target=wasm32-wasip2
 readonly output=${CARGO_TARGET_DIR:-target}
 # A folder of its own: a build of guests neither waits for a build of the host nor changes its features.

@@ -191,6 +191,11 @@ listen = "127.0.0.1:0"
 [log]
 format = "json"
 
+# What the tests' own guests want.
+[defaults.processor.grants]
+clocks = true
+metrics = true
+
 [leases]
 renew = "300ms"
 expiry = "{expiry}s"

@@ -69,6 +69,10 @@ cache-dir = {compiled:?}
 listen = "127.0.0.1:0"
 [log]
 format = "json"
+# What the tests' own guests want.
+[defaults.processor.grants]
+clocks = true
+metrics = true
 [leases]
 expiry = "60s"
 scan = "200ms"

@@ -46,7 +46,7 @@ async fn with_plugin(subcommand: &str, plugin: &Path, settings: &str) -> Finishe
     let path = folder.path().join("shardmill.toml");
     let (plugin, compiled) = (plugin.display(), paths::compiled());
     let text = format!(
-        "application = \"tests\"\ncache-dir = {compiled:?}\n[admin]\nenabled = false\n[processors.suspect]\nstream = \"input\"\nplugin = '{plugin}'\n{settings}\n"
+        "application = \"tests\"\ncache-dir = {compiled:?}\n[admin]\nenabled = false\n[defaults.processor.grants]\nclocks = true\nmetrics = true\n[processors.suspect]\nstream = \"input\"\nplugin = '{plugin}'\n{settings}\n"
     );
     fs::write(&path, text).expect("a configuration file");
     let mut child = command();
@@ -93,7 +93,7 @@ async fn a_file_that_cannot_be_a_plugin_is_refused_with_its_reason_and_a_remedy(
         (
             "network",
             component(&["wasi:sockets/tcp@0.2.6"], &[BATCH]),
-            &["wasi:sockets/tcp@0.2.6", "the network is never granted", "build the guest without it"],
+            &["wasi:sockets/tcp@0.2.6", "sockets are never granted", "build the guest without them"],
         ),
         (
             "database",
@@ -135,7 +135,7 @@ async fn a_plugin_that_does_not_start_is_refused_with_its_reason_and_a_remedy() 
         (
             rows.clone(),
             "grants = { clocks = false }".to_owned(),
-            &["wasi:clocks/monotonic-clock@0.2", "not granted to this processor", "grants = { clocks = true }"],
+            &["wasi:clocks/monotonic-clock@0.2", "add `clocks = true` to [processors.suspect.grants]"],
         ),
         (
             rows.clone(),

@@ -1,4 +1,5 @@
-//! Numbers for the host's metrics, which shows them as `shardmill_guest_<name>` with the label `processor`.
+//! Numbers for the host's metrics, which shows them as `shardmill_guest_<name>` with the label `processor`. The configuration
+//! has to grant it: `metrics = true` in `[processors.NAME.grants]`.
 //!
 //! A name has the characters a–z, 0–9 and `_`. The host bounds how many different names and label values there
 //! are, and drops and counts what is over: a label must not be taken from data without bounds. Natively, values

@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_record::ShardId;
@@ -5,6 +6,7 @@ use tokio::time::Instant;
 use tracing::Level;
 
 use crate::ShardContext;
+use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
 use crate::text::clean;
 
@@ -24,6 +26,7 @@ struct Inner {
     budget: Arc<Budget>,
     line_bytes: usize,
     metrics: ProcessorMetrics,
+    mask: Mask,
     state: Mutex<State>,
 }
 
@@ -72,8 +75,14 @@ struct Tokens {
 // === impl GuestLog ===
 
 impl GuestLog {
-    pub(crate) fn new(processor: Arc<str>, budget: Arc<Budget>, line_bytes: usize, metrics: ProcessorMetrics) -> Self {
-        Self(Arc::new(Inner { processor, budget, line_bytes, metrics, state: Mutex::default() }))
+    pub(crate) fn new(
+        processor: Arc<str>,
+        budget: Arc<Budget>,
+        line_bytes: usize,
+        metrics: ProcessorMetrics,
+        mask: Mask,
+    ) -> Self {
+        Self(Arc::new(Inner { processor, budget, line_bytes, metrics, mask, state: Mutex::default() }))
     }
 
     /// A call begins: what is said from now on is about this shard.
@@ -99,9 +108,10 @@ impl GuestLog {
 
     /// One line with its fields.
     pub(crate) fn line(&self, level: Level, source: Source, message: &str, fields: &[(String, String)]) {
+        let message = self.masked(message);
         if level == Level::ERROR {
             // How a guest of the kit says why it crashes, whether or not the line has room in the log.
-            keep_tail(&mut self.state().tail, &clean(message, self.0.line_bytes));
+            keep_tail(&mut self.state().tail, &clean(&message, self.0.line_bytes));
         }
         if !is_enabled(level) {
             return;
@@ -115,7 +125,7 @@ impl GuestLog {
             let message = format!("{dropped} lines were over the processor's limit and are not here");
             self.emit(Level::WARN, None, place.as_ref(), &message, None);
         }
-        let message = clean(message, self.0.line_bytes);
+        let message = clean(&message, self.0.line_bytes);
         let fields =
             (!fields.is_empty()).then(|| self.fields(fields, self.0.line_bytes - message.len().min(self.0.line_bytes)));
         self.emit(level, Some(source), place.as_ref(), &message, fields.as_deref());
@@ -139,7 +149,8 @@ impl GuestLog {
         if bytes.is_empty() {
             return;
         }
-        let mut text = String::from_utf8_lossy(&bytes).into_owned();
+        let text = String::from_utf8_lossy(&bytes);
+        let mut text = if is_cut { self.0.mask.beginning(&text) } else { self.0.mask.text(&text) }.into_owned();
         if is_cut {
             text.push('…');
         }
@@ -155,7 +166,7 @@ impl GuestLog {
         let mut kept = serde_json::Map::new();
         let mut left = room;
         for (name, value) in fields {
-            let (name, value) = (clean(name, left), clean(value, left));
+            let (name, value) = (clean(&self.masked(name), left), clean(&self.masked(value), left));
             match left.checked_sub(name.len() + value.len() + FIELD_BYTES) {
                 Some(rest) => left = rest,
                 None => break,
@@ -163,6 +174,17 @@ impl GuestLog {
             kept.insert(name, value.into());
         }
         serde_json::Value::Object(kept).to_string()
+    }
+
+    /// A text without secrets, as far as a line can show it.
+    fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let Inner { mask, line_bytes, .. } = &*self.0;
+        if mask.is_empty() {
+            return text.into();
+        }
+        // A secret that begins within the line is looked at whole. What comes after it has no room.
+        let end = text.floor_char_boundary(line_bytes.saturating_add(mask.reach()));
+        if end == text.len() { mask.text(text) } else { format!("{}…", mask.beginning(&text[..end])).into() }
     }
 
     fn emit(

@@ -5,10 +5,13 @@ use serde_json::{Map, Value};
 use wasmtime::component::ResourceTable;
 use wasmtime::{Engine, Store, UpdateDeadline};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::guest_log::GuestLog;
 use crate::guest_metrics::Measurement;
+use crate::http::{Client, Http};
 use crate::limiter::Limiter;
+use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
 use crate::threads::{Computed, Pace};
 use crate::{Limits, wasi};
@@ -20,6 +23,7 @@ const HANDLES: usize = 1000;
 pub(crate) struct Host {
     pub(crate) wasi: WasiCtx,
     pub(crate) table: ResourceTable,
+    http: Http,
     pub(crate) limiter: Limiter,
     pub(crate) log: GuestLog,
     pub(crate) cpu: Cpu,
@@ -27,8 +31,19 @@ pub(crate) struct Host {
     pub(crate) pace: Arc<Pace>,
     pub(crate) configuration: Arc<Configuration>,
     pub(crate) metrics: ProcessorMetrics,
+    reach: Arc<Reach>,
     processor: Arc<str>,
     metric_series: usize,
+}
+
+/// What all instances of a processor reach.
+#[derive(Default)]
+pub(crate) struct Reach {
+    /// What they find in their environment.
+    pub(crate) variables: Vec<(String, String)>,
+    /// Hides what of it is secret.
+    pub(crate) mask: Mask,
+    pub(crate) http: Option<Client>,
 }
 
 /// The processor's `config` table.
@@ -64,18 +79,21 @@ impl Host {
         log: GuestLog,
         metrics: ProcessorMetrics,
         pace: Arc<Pace>,
+        reach: Arc<Reach>,
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(HANDLES);
         Self {
-            wasi: wasi::context(&log),
+            wasi: wasi::context(&log, &reach.variables),
             table,
+            http: Http::new(reach.http.clone()),
             limiter: Limiter::new(limits.memory_bytes),
             log,
             cpu: Cpu::new(limits.cpu_time),
             pace,
             configuration,
             metrics,
+            reach,
             processor,
             metric_series: limits.metric_series,
         }
@@ -98,11 +116,30 @@ impl Host {
         store
     }
 
-    pub(crate) fn measure(&self, name: &str, labels: Vec<(String, String)>, measurement: Measurement) {
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.reach.mask
+    }
+
+    pub(crate) fn measure(&self, name: &str, mut labels: Vec<(String, String)>, measurement: Measurement) {
         let guest = self.metrics.guest();
+        let mask = self.mask();
+        if mask.finds(name) || labels.iter().any(|(name, _)| mask.finds(name)) {
+            // A name cannot hold a mask.
+            return self.metrics.guest_metric_dropped();
+        }
+        for (_, value) in &mut labels {
+            mask.string(value);
+        }
         if guest.record(&self.processor, self.metric_series, name, labels, measurement).is_err() {
             self.metrics.guest_metric_dropped();
         }
+    }
+}
+
+impl WasiHttpView for Host {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let Http { context, hooks } = &mut self.http;
+        WasiHttpCtxView { ctx: context, table: &mut self.table, hooks }
     }
 }
 

@@ -13,6 +13,7 @@ use crate::abi::{Event, Exports, Returned};
 use crate::backtrace::frames;
 use crate::host::{Configuration, Host};
 use crate::machine::{End, Machine};
+use crate::mask::Masked;
 use crate::metrics::ProcessorMetrics;
 use crate::text::{clean, reason};
 use crate::threads::{Allowance, Kept, Pace};
@@ -227,7 +228,7 @@ impl Instance {
     ) -> Result<R, Failure>
     where
         T: Send + 'static,
-        R: Send + 'static,
+        R: Masked + Send + 'static,
     {
         let Some(mut machine) = self.machine.take() else {
             let reason = "the instance broke down in an earlier call and cannot be called";
@@ -269,7 +270,7 @@ impl fmt::Debug for Instance {
 
 // === impl Ended ===
 
-impl<R> Ended<R> {
+impl<R: Masked> Ended<R> {
     /// What a call came to. A machine that broke down is dropped here, where the guest ran: freeing its memory takes time.
     fn new<T>(
         mut machine: Kept<Machine>,
@@ -278,13 +279,20 @@ impl<R> Ended<R> {
         read: fn(T) -> Result<R, Failure>,
     ) -> Self {
         let memory = machine.memory();
-        match result {
+        let (result, machine) = match result {
             Ok(value) => {
                 machine.end_call();
-                Self { result: read(value), memory, machine: Some(machine) }
+                (read(value), Ok(machine))
             }
-            Err(error) => Self { result: Err(explain(&mut machine.store, error, limits)), memory, machine: None },
-        }
+            Err(error) => (Err(explain(&mut machine.store, error, limits)), Err(machine)),
+        };
+        // What a guest says of its failures goes to logs, dead letters and whoever asks for the status.
+        let mask = machine.as_ref().unwrap_or_else(|broken| broken).store.data().mask();
+        let result = match result {
+            Ok(returned) => Ok(returned.masked(mask)),
+            Err(failure) => Err(failure.masked(mask)),
+        };
+        Self { result, memory, machine: machine.ok() }
     }
 }
 

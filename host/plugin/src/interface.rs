@@ -1,21 +1,32 @@
 //! What a component imports and exports, read before it is compiled: most guests that cannot run can be refused in a
 //! millisecond, with a reason that names what to change.
 
-use wasmparser::{Encoding, Parser, Payload};
+use std::collections::BTreeSet;
 
-use crate::Grants;
+use wasmparser::{
+    ComponentAlias, ComponentExternalKind, ComponentImport, ComponentOuterAliasKind, ComponentType, ComponentTypeRef,
+    Encoding, InstanceTypeDeclaration, Parser, Payload, TypeBounds,
+};
+
 use crate::module::{Abi, Form};
+use crate::{Grants, Need};
 
 const CONTRACT: &str = "shardmill:processor";
 /// The version of the contract that this host was built with. Versions that differ in the last number alone are
 /// compatible: WIT's rule for packages below 1.0.
 pub(crate) const CONTRACT_VERSION: &str = "0.1.0";
 
+/// Said of an import that this host has never heard of.
+const UNKNOWN: &str = "this host does not have it: build the guest without it";
+
 /// The names at the outside of a component.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Interface {
     pub(crate) imports: Vec<String>,
     pub(crate) exports: Vec<String>,
+    /// The imports that are there for their types alone, by their places: other interfaces are written with those types, as
+    /// `wasi:http/types` is with the duration of `wasi:clocks`. Nothing of theirs can be called.
+    types_alone: BTreeSet<usize>,
 }
 
 /// Why a file has no interface.
@@ -59,7 +70,9 @@ impl Interface {
         if !bytes.starts_with(b"\0asm") {
             return Err(Unreadable::NotWasm);
         }
-        let mut interface = Self { imports: Vec::new(), exports: Vec::new() };
+        let mut interface = Self { imports: Vec::new(), exports: Vec::new(), types_alone: BTreeSet::new() };
+        // Of each type of the outermost component, whether it is that of an instance that has types alone.
+        let mut types: Vec<bool> = Vec::new();
         // Components nest: only what stands at depth 0 is the outside.
         let mut depth = 0;
         for payload in Parser::new(0).parse_all(bytes) {
@@ -69,14 +82,39 @@ impl Interface {
                 }
                 Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
                 Payload::End(_) => depth -= 1,
+                Payload::ComponentTypeSection(section) if depth == 0 => {
+                    for found in section {
+                        types.push(is_types_alone(&found.map_err(broken)?));
+                    }
+                }
+                Payload::ComponentAliasSection(section) if depth == 0 => {
+                    for alias in section {
+                        let is_type = match alias.map_err(broken)? {
+                            ComponentAlias::InstanceExport { kind, .. } => kind == ComponentExternalKind::Type,
+                            ComponentAlias::Outer { kind, .. } => kind == ComponentOuterAliasKind::Type,
+                            ComponentAlias::CoreInstanceExport { .. } => false,
+                        };
+                        types.extend(is_type.then_some(false));
+                    }
+                }
                 Payload::ComponentImportSection(section) if depth == 0 => {
                     for import in section {
-                        interface.imports.push(import.map_err(broken)?.name.name.to_owned());
+                        let ComponentImport { name, ty, .. } = import.map_err(broken)?;
+                        match ty {
+                            ComponentTypeRef::Type(_) => types.push(false),
+                            ComponentTypeRef::Instance(index) if types.get(index as usize) == Some(&true) => {
+                                interface.types_alone.insert(interface.imports.len());
+                            }
+                            _ => {}
+                        }
+                        interface.imports.push(name.name.to_owned());
                     }
                 }
                 Payload::ComponentExportSection(section) if depth == 0 => {
                     for export in section {
-                        interface.exports.push(export.map_err(broken)?.name.name.to_owned());
+                        let export = export.map_err(broken)?;
+                        types.extend((export.kind == ComponentExternalKind::Type).then_some(false));
+                        interface.exports.push(export.name.name.to_owned());
                     }
                 }
                 _ => {}
@@ -112,43 +150,101 @@ impl Interface {
         Ok(Contract { abi: Abi::V0_1, form, hooks })
     }
 
-    /// The imports that these grants do not cover, each with the reason.
-    pub(crate) fn not_granted(&self, grants: &Grants) -> Vec<String> {
-        let refused = |import: &String| refusal(import, grants).map(|reason| format!("{import} ({reason})"));
-        self.imports.iter().filter_map(refused).collect()
+    /// The grants without which the component cannot run.
+    pub(crate) fn needs(&self) -> BTreeSet<Need> {
+        let needs = self.called().filter_map(|import| match judge(import) {
+            Import::Needs(need) => Some(need),
+            Import::Given | Import::Never(_) => None,
+        });
+        needs.collect()
     }
+
+    /// The imports that nobody is granted, each with the reason.
+    pub(crate) fn never_granted(&self) -> Vec<String> {
+        let refused = self.called().filter_map(|import| match judge(import) {
+            Import::Never(reason) => Some(format!("{import} ({reason})")),
+            Import::Given | Import::Needs(_) => None,
+        });
+        refused.collect()
+    }
+
+    /// The imports that these grants of a processor do not cover, each with the line of the configuration that does.
+    pub(crate) fn not_granted(&self, processor: &str, grants: &Grants) -> Vec<String> {
+        let refused = self.called().filter_map(|import| match judge(import) {
+            Import::Needs(need) if !grants.cover(need) => {
+                Some(format!("{import} (add `{}` to [processors.{processor}.grants])", need.line()))
+            }
+            _ => None,
+        });
+        refused.collect()
+    }
+
+    /// The imports that there is something to call of.
+    fn called(&self) -> impl Iterator<Item = &str> {
+        let called = self.imports.iter().enumerate().filter(|(place, _)| !self.types_alone.contains(place));
+        called.map(|(_, import)| import.as_str())
+    }
+}
+
+/// What an import asks for.
+enum Import {
+    /// What every guest has.
+    Given,
+    Needs(Need),
+    Never(&'static str),
 }
 
 fn broken(error: wasmparser::BinaryReaderError) -> Unreadable {
     Unreadable::Broken(error.to_string())
 }
 
-fn refusal(import: &str, grants: &Grants) -> Option<&'static str> {
+/// Whether a type is that of an instance of types, without functions and without resources of its own.
+fn is_types_alone(found: &ComponentType<'_>) -> bool {
+    let ComponentType::Instance(declarations) = found else { return false };
+    let exports = declarations.iter().filter_map(|declaration| match declaration {
+        InstanceTypeDeclaration::Export { ty, .. } => Some(ty),
+        _ => None,
+    });
+    let types = exports.clone().filter(|ty| matches!(ty, ComponentTypeRef::Type(TypeBounds::Eq(_))));
+    types.clone().next().is_some() && exports.count() == types.count()
+}
+
+fn judge(import: &str) -> Import {
     let Some(Name { package, interface, version }) = Name::parse(import) else {
-        return Some("this host offers interfaces only");
+        return Import::Never("this host offers interfaces only");
     };
-    let not_granted = match (package, interface) {
-        (CONTRACT, "types" | "logging" | "configuration" | "metrics") => {
-            let same = is_compatible(version, CONTRACT_VERSION);
-            return (!same).then_some("another version of the contract than this host's: rebuild the guest");
+    if package == CONTRACT {
+        let needs = match interface {
+            "types" | "logging" | "configuration" => Import::Given,
+            "metrics" => Import::Needs(Need::Metrics),
+            _ => return Import::Never(UNKNOWN),
+        };
+        if !is_compatible(version, CONTRACT_VERSION) {
+            return Import::Never("another version of the contract than this host's: rebuild the guest");
         }
-        ("wasi:sockets" | "wasi:http", _) => return Some("the network is never granted: build the guest without it"),
-        ("wasi:io", "error" | "poll" | "streams") | ("wasi:filesystem", "types" | "preopens") => None,
-        ("wasi:cli", "environment" | "exit" | "stdin" | "stdout" | "stderr") => None,
-        ("wasi:cli", interface) if interface.starts_with("terminal-") => None,
-        ("wasi:clocks", "wall-clock" | "monotonic-clock") => {
-            (!grants.clocks).then_some("not granted to this processor: `grants = { clocks = true }` does so")
+        return needs;
+    }
+    let needs = match (package, interface) {
+        ("wasi:sockets", _) => {
+            let reason =
+                "sockets are never granted: build the guest without them, or with requests of wasi:http, which can be";
+            return Import::Never(reason);
         }
-        ("wasi:random", "random" | "insecure" | "insecure-seed") => {
-            (!grants.random).then_some("not granted to this processor: `grants = { random = true }` does so")
-        }
-        (package, _) if package.starts_with("wasi:") && !is_compatible(version, "0.2.0") => None,
-        _ => return Some("this host does not have it: build the guest without it"),
+        ("wasi:http", "types" | "outgoing-handler") => Import::Needs(Need::Http),
+        ("wasi:io", "error" | "poll" | "streams") | ("wasi:filesystem", "types" | "preopens") => Import::Given,
+        ("wasi:cli", "environment" | "exit" | "stdin" | "stdout" | "stderr") => Import::Given,
+        ("wasi:cli", interface) if interface.starts_with("terminal-") => Import::Given,
+        ("wasi:clocks", "wall-clock" | "monotonic-clock") => Import::Needs(Need::Clocks),
+        // Every hash table of Rust wants it.
+        ("wasi:random", "insecure-seed") => Import::Given,
+        ("wasi:random", "random" | "insecure") => Import::Needs(Need::Random),
+        (package, _) if package.starts_with("wasi:") && !is_compatible(version, "0.2.0") => Import::Given,
+        _ => return Import::Never(UNKNOWN),
     };
     if !is_compatible(version, "0.2.0") {
-        return Some("this host offers WASI 0.2: build the guest for wasm32-wasip2");
+        return Import::Never("this host offers WASI 0.2: build the guest for wasm32-wasip2");
     }
-    not_granted
+    needs
 }
 
 /// Whether both are releases with the same first two numbers.
@@ -178,7 +274,17 @@ mod tests {
 
     fn interface(imports: &[&str], exports: &[&str]) -> Interface {
         let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        Interface { imports: owned(imports), exports: owned(exports) }
+        Interface { imports: owned(imports), exports: owned(exports), types_alone: BTreeSet::new() }
+    }
+
+    fn all() -> Grants {
+        Grants {
+            clocks: true,
+            random: true,
+            metrics: true,
+            http: Some(crate::HttpGrant::new(Vec::new())),
+            ..Grants::default()
+        }
     }
 
     #[test]
@@ -201,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_standard_library_imports_is_granted() {
+    fn what_a_standard_library_imports_is_there_without_a_grant() {
         let imports = [
             "shardmill:processor/types@0.1.0",
             "shardmill:processor/logging@0.1.0",
@@ -209,20 +315,70 @@ mod tests {
             "wasi:cli/terminal-stdout@0.2.6",
             "wasi:io/streams@0.2.0",
             "wasi:filesystem/preopens@0.2.3",
-            "wasi:clocks/wall-clock@0.2.6",
             "wasi:random/insecure-seed@0.2.6",
         ];
-        assert_eq!(interface(&imports, &[]).not_granted(&Grants::default()), Vec::<String>::new());
-        let refused = interface(&imports, &[]).not_granted(&Grants { clocks: false, random: false });
-        assert_eq!(refused.len(), 2, "{refused:?}");
-        assert!(refused[0].starts_with("wasi:clocks/wall-clock@0.2.6 "), "{refused:?}");
+        let interface = interface(&imports, &[]);
+        assert_eq!(interface.not_granted("flights", &Grants::default()), Vec::<String>::new());
+        assert_eq!(interface.never_granted(), Vec::<String>::new());
+        assert_eq!(interface.needs(), BTreeSet::new());
     }
 
     #[test]
-    fn everything_else_is_refused_by_name() {
+    fn everything_else_needs_its_grant_and_the_line_that_gives_it_is_told() {
+        for (import, need, line) in [
+            ("wasi:clocks/wall-clock@0.2.6", Need::Clocks, "clocks = true"),
+            ("wasi:clocks/monotonic-clock@0.2.12", Need::Clocks, "clocks = true"),
+            ("wasi:random/random@0.2.0", Need::Random, "random = true"),
+            ("wasi:random/insecure@0.2.0", Need::Random, "random = true"),
+            ("wasi:http/types@0.2.12", Need::Http, "http = { hosts = [\"HOST\"] }"),
+            ("wasi:http/outgoing-handler@0.2.0", Need::Http, "http = { hosts = [\"HOST\"] }"),
+            ("shardmill:processor/metrics@0.1.0", Need::Metrics, "metrics = true"),
+        ] {
+            let interface = interface(&[import], &[]);
+            assert_eq!(interface.needs(), BTreeSet::from([need]));
+            let expected = format!("{import} (add `{line}` to [processors.flights.grants])");
+            assert_eq!(interface.not_granted("flights", &Grants::default()), [expected]);
+            assert_eq!(interface.not_granted("flights", &all()), Vec::<String>::new());
+            assert_eq!(interface.never_granted(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn what_is_imported_for_its_types_needs_no_grant() {
+        let mut interface = interface(&["wasi:clocks/monotonic-clock@0.2.6", "wasi:http/types@0.2.6"], &[]);
+        interface.types_alone.insert(0);
+        assert_eq!(interface.needs(), BTreeSet::from([Need::Http]));
+        assert_eq!(interface.not_granted("flights", &Grants::default()).len(), 1);
+    }
+
+    /// A component that imports the clock, as an instance of this type.
+    fn with_clock(declarations: &[&[u8]]) -> Vec<u8> {
+        let name = b"wasi:clocks/monotonic-clock@0.2.6";
+        let types = [&[1, 0x42, declarations.len() as u8][..], &declarations.concat()].concat();
+        let imports = [&[1, 0, name.len() as u8][..], name, &[5, 0]].concat();
+        let section = |id: u8, contents: &[u8]| [&[id, contents.len() as u8][..], contents].concat();
+        [b"\0asm\x0d\0\x01\0".to_vec(), section(7, &types), section(10, &imports)].concat()
+    }
+
+    #[test]
+    fn an_interface_without_a_function_is_there_for_its_types() {
+        let duration: [&[u8]; 2] = [&[0x01, 0x77], b"\x04\0\x08duration\x03\0\0"];
+        let now: [&[u8]; 2] = [&[0x01, 0x40, 0, 0, 0x77], b"\x04\0\x03now\x01\x02"];
+        let clock = Interface::read(&with_clock(&duration)).unwrap();
+        assert_eq!((clock.imports.len(), clock.needs()), (1, BTreeSet::new()));
+        let called = [duration, now].concat();
+        assert_eq!(Interface::read(&with_clock(&called)).unwrap().needs(), BTreeSet::from([Need::Clocks]));
+        assert_eq!(Interface::read(&with_clock(&[])).unwrap().needs(), BTreeSet::from([Need::Clocks]));
+        // A resource is the host's to make.
+        let resource: [&[u8]; 1] = [b"\x04\0\x04tick\x03\x01"];
+        assert_eq!(Interface::read(&with_clock(&resource)).unwrap().needs(), BTreeSet::from([Need::Clocks]));
+    }
+
+    #[test]
+    fn what_nobody_is_granted_is_refused_by_name() {
         let imports = [
             "wasi:sockets/tcp@0.2.6",
-            "wasi:http/outgoing-handler@0.2.6",
+            "wasi:http/incoming-handler@0.2.6",
             "wasi:cli/stdout@0.3.0",
             "wasi:clocks/monotonic-clock@0.3.0-rc-2025-09-16",
             "wasi:keyvalue/store@0.2.0",
@@ -231,7 +387,7 @@ mod tests {
             "wasi:io/poll",
             "run",
         ];
-        let refused = interface(&imports, &[]).not_granted(&Grants::default());
+        let refused = interface(&imports, &[]).never_granted();
         assert_eq!(refused.len(), imports.len(), "{refused:?}");
         for (import, refused) in imports.iter().zip(&refused) {
             assert!(refused.starts_with(&format!("{import} (")), "{refused}");

@@ -9,8 +9,8 @@
 //! of the process waiting.
 //!
 //! A guest is contained: its memory, its time, what it hands the host, what it logs and what it measures are all
-//! bounded by [`Limits`], what compiling it takes by [`LoadLimits`], and it reaches only what its [`Grants`] name. After a
-//! trap, a timeout or a cancelled call its instance is gone.
+//! bounded by [`Limits`], what compiling it takes by [`LoadLimits`], and it reaches only what its [`Grants`] name: nothing
+//! by default. After a trap, a timeout or a cancelled call its instance is gone.
 
 mod abi;
 mod backtrace;
@@ -18,14 +18,17 @@ mod cache;
 mod compiler;
 mod digest;
 mod failure;
+mod grants;
 mod guest_log;
 mod guest_metrics;
 mod host;
+mod http;
 mod instance;
 mod interface;
 mod limiter;
 mod limits;
 mod machine;
+mod mask;
 pub mod metrics;
 pub mod module;
 mod outcome;
@@ -39,12 +42,14 @@ mod text;
 mod threads;
 mod wasi;
 
+pub use self::http::{HostPattern, HttpGrant, InvalidHost};
 pub use compiler::{Compiler, compile_guest};
 pub use digest::Digest;
 pub use failure::{Failure, Timeout, Trap};
+pub use grants::{Grants, Need, Secret};
 pub use guest_metrics::GuestMetrics;
 pub use instance::Instance;
-pub use limits::{Grants, Limits, LoadLimits, OutcomeLimits};
+pub use limits::{Limits, LoadLimits, OutcomeLimits};
 pub use metrics::Metrics;
 pub use module::{Abi, Form, Module};
 pub use outcome::{

@@ -58,16 +58,6 @@ pub struct OutcomeLimits {
     pub record_bytes: usize,
 }
 
-/// What of WASI 0.2 a guest may import, beyond what every guest has: standard output and error (to the log), an empty
-/// standard input, no arguments, no environment and no files. Networking is never granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grants {
-    /// `wasi:clocks`: the time of day, a monotonic clock, and waiting. Default true.
-    pub clocks: bool,
-    /// `wasi:random`. Default true.
-    pub random: bool,
-}
-
 // === impl Limits ===
 
 impl Default for Limits {
@@ -103,13 +93,5 @@ impl Default for LoadLimits {
 impl Default for OutcomeLimits {
     fn default() -> Self {
         Self { outputs: 100_000, bytes: 32 << 20, record_bytes: 1 << 20 }
-    }
-}
-
-// === impl Grants ===
-
-impl Default for Grants {
-    fn default() -> Self {
-        Self { clocks: true, random: true }
     }
 }

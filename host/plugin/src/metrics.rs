@@ -38,6 +38,10 @@ pub struct Metrics {
     log_lines_dropped: Family<ProcessorLabels, Counter>,
     /// `shardmill_plugin_guest_metrics_dropped_total`: guests' own measurements that were not kept.
     guest_metrics_dropped: Family<ProcessorLabels, Counter>,
+    /// `shardmill_plugin_http_requests_total`: requests of guests over HTTP that are over, by `result`.
+    http_requests: Family<HttpLabels, Counter>,
+    /// `shardmill_plugin_http_request_seconds`: how long they take, until the guest has the whole answer.
+    http_seconds: Family<ProcessorLabels, Histogram, fn() -> Histogram>,
     /// `shardmill_plugin_load_seconds`: how long loading a component takes, compiling included.
     load_seconds: Histogram,
     /// `shardmill_plugin_cache_hits_total`: components that were loaded from compiled code.
@@ -85,6 +89,12 @@ struct RetiredLabels {
     reason: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HttpLabels {
+    processor: String,
+    result: &'static str,
+}
+
 /// The metrics of one processor.
 #[derive(Debug, Clone)]
 pub(crate) struct ProcessorMetrics {
@@ -118,6 +128,11 @@ impl Metrics {
         register.register("shardmill_plugin_log_lines_dropped", help, metrics.log_lines_dropped.clone());
         let help = "Measurements of guests that were not kept";
         register.register("shardmill_plugin_guest_metrics_dropped", help, metrics.guest_metrics_dropped.clone());
+        let help = "Requests of guests over HTTP";
+        register.register("shardmill_plugin_http_requests", help, metrics.http_requests.clone());
+        let help = "How long requests of guests over HTTP take";
+        let seconds = metrics.http_seconds.clone();
+        register.register_with_unit("shardmill_plugin_http_request", help, Unit::Seconds, seconds);
         let help = "How long loading a component takes, compiling included";
         register.register_with_unit("shardmill_plugin_load", help, Unit::Seconds, metrics.load_seconds.clone());
         let help = "Components that were loaded from compiled code";
@@ -156,6 +171,11 @@ impl Metrics {
         self.instances_retired.get_or_create(&labels).get()
     }
 
+    /// Requests over HTTP of a processor's guests that are over, with this result.
+    pub fn http_requests(&self, processor: &str, result: &'static str) -> u64 {
+        self.http_requests.get_or_create(&HttpLabels { processor: processor.to_owned(), result }).get()
+    }
+
     /// Lines that a processor's guests logged beyond their limit.
     pub fn log_lines_dropped(&self, processor: &str) -> u64 {
         self.log_lines_dropped.get_or_create(&ProcessorLabels { processor: processor.to_owned() }).get()
@@ -175,6 +195,8 @@ impl Default for Metrics {
             memory_high_water: Family::default(),
             log_lines_dropped: Family::default(),
             guest_metrics_dropped: Family::default(),
+            http_requests: Family::default(),
+            http_seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
             load_seconds: Histogram::new(exponential_buckets(0.001, 2.0, 15)),
             cache_hits: Counter::default(),
             cache_misses: Counter::default(),
@@ -229,6 +251,12 @@ impl ProcessorMetrics {
         self.all.log_lines_dropped.get_or_create(&self.labels).inc();
     }
 
+    pub(crate) fn http_request(&self, result: &'static str, took: Duration) {
+        let labels = HttpLabels { processor: self.labels.processor.clone(), result };
+        self.all.http_requests.get_or_create(&labels).inc();
+        self.all.http_seconds.get_or_create(&self.labels).observe(took.as_secs_f64());
+    }
+
     pub(crate) fn guest_metric_dropped(&self) {
         self.all.guest_metrics_dropped.get_or_create(&self.labels).inc();
     }
@@ -266,6 +294,7 @@ mod tests {
         processor.memory(5);
         processor.log_line_dropped();
         processor.guest_metric_dropped();
+        processor.http_request("answered", Duration::from_millis(1));
         let failed = Err::<(), _>(Failure::Host("no room".into()));
         processor.called("process-batch", Duration::from_millis(1), &failed);
         metrics.loaded(Duration::from_millis(1), true);
@@ -284,6 +313,8 @@ mod tests {
             r#"shardmill_plugin_memory_high_water_bytes{processor="flights"} 7"#,
             r#"shardmill_plugin_log_lines_dropped_total{processor="flights"} 1"#,
             r#"shardmill_plugin_guest_metrics_dropped_total{processor="flights"} 1"#,
+            r#"shardmill_plugin_http_requests_total{processor="flights",result="answered"} 1"#,
+            r#"shardmill_plugin_http_request_seconds_count{processor="flights"} 1"#,
             "shardmill_plugin_load_seconds_count 2",
             "shardmill_plugin_cache_hits_total 1",
             "shardmill_plugin_cache_misses_total 1",

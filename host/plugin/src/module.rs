@@ -1,5 +1,6 @@
 //! A guest that has been loaded: its interface is known, its code is compiled.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use wasmtime::component::Component;
 
 use crate::interface::{CONTRACT_VERSION, Contract, Interface, NoContract, Unreadable};
 use crate::text::clean;
-use crate::{Digest, Grants};
+use crate::{Digest, Grants, Need};
 
 /// A guest that has been loaded. Cheap to clone.
 #[derive(Clone)]
@@ -98,7 +99,7 @@ pub enum Error {
     NotGranted {
         /// The guest's name.
         name: String,
-        /// The imports, each with the reason.
+        /// The imports, each with the reason, or with the line of the configuration that grants it.
         imports: Names,
     },
     /// What it imports or exports has the contract's names and other types.
@@ -191,7 +192,7 @@ impl Module {
             NoContract::OtherVersion(found) => Error::OtherVersion { name: owned(), found: clean(&found, SHOWN_BYTES) },
             NoContract::BothForms => Error::BothForms { name: owned() },
         })?;
-        granted(name, &interface, &Grants { clocks: true, random: true })?;
+        refused(name, interface.never_granted())?;
         Ok((interface, contract))
     }
 
@@ -253,9 +254,14 @@ impl Module {
         &self.0.component
     }
 
-    /// Whether these grants cover the imports.
-    pub(crate) fn check_grants(&self, grants: &Grants) -> Result<(), Error> {
-        granted(&self.0.name, &self.0.interface, grants)
+    /// The grants without which it cannot run, as its imports tell. What it wants of its environment they do not tell.
+    pub fn needs(&self) -> BTreeSet<Need> {
+        self.0.interface.needs()
+    }
+
+    /// Whether a processor's grants cover the imports.
+    pub(crate) fn check_grants(&self, processor: &str, grants: &Grants) -> Result<(), Error> {
+        refused(&self.0.name, self.0.interface.not_granted(processor, grants))
     }
 }
 
@@ -274,8 +280,7 @@ pub fn check(name: &str, bytes: &[u8]) -> Result<(), Error> {
     Module::check(name, bytes).map(drop)
 }
 
-fn granted(name: &str, interface: &Interface, grants: &Grants) -> Result<(), Error> {
-    let imports = interface.not_granted(grants);
+fn refused(name: &str, imports: Vec<String>) -> Result<(), Error> {
     if imports.is_empty() {
         return Ok(());
     }

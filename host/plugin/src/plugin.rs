@@ -11,14 +11,16 @@ use wasmtime::component::{Component, InstancePre, Linker};
 
 use crate::abi;
 use crate::guest_log::{Budget, GuestLog};
-use crate::host::{Configuration, Host};
+use crate::host::{Configuration, Host, Reach};
+use crate::http::Client;
 use crate::instance::explain;
 use crate::interface::Contract;
 use crate::machine::{Machine, TICKS};
+use crate::mask::{Mask, Masked as _};
 use crate::metrics::ProcessorMetrics;
 use crate::text::clean;
 use crate::threads::{Allowance, Kept, Line, Pace};
-use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Pool, Runtime, Timeout, module, wasi};
+use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Need, Pool, Runtime, Timeout, module, wasi};
 
 /// How much is kept of why a component does not fit: it may name what the component has made up.
 const REASON_BYTES: usize = 4 << 10;
@@ -49,6 +51,7 @@ struct Inner {
     processor: Arc<str>,
     configuration: Arc<Configuration>,
     limits: Limits,
+    reach: Arc<Reach>,
     log_budget: Arc<Budget>,
     metrics: ProcessorMetrics,
 }
@@ -61,19 +64,28 @@ impl Plugin {
     /// # Errors
     /// If the module imports what this processor is not granted, or has other types than the contract.
     pub fn new(runtime: &Runtime, module: Module, settings: Settings) -> Result<Self, module::Error> {
-        module.check_grants(&settings.grants)?;
-        let (pre, indices) = link(runtime.engine(), module.component(), module.contract(), &settings.grants)
+        let Settings { processor, grants, .. } = &settings;
+        module.check_grants(processor, grants)?;
+        let (pre, indices) = link(runtime.engine(), module.component(), module.contract(), |need| grants.cover(need))
             .map_err(|reason| module::Error::Types { name: module.name().to_owned(), reason })?;
+        let processor: Arc<str> = processor.as_str().into();
+        let metrics = runtime.metrics().of_processor(&processor);
+        let mask = Mask::new(grants.secrets.values());
+        let http = grants.http.clone().map(|grant| {
+            Client::new(grant, Arc::clone(&processor), metrics.clone(), mask.clone(), runtime.http().clone())
+        });
+        let reach = Reach { variables: grants.variables(), mask, http };
         let config = match settings.config {
             Value::Object(table) => table,
             _nothing => serde_json::Map::new(),
         };
         let metrics = runtime.metrics().of_processor(&settings.processor);
         Ok(Self(Arc::new(Inner {
-            line: runtime.threads().line(&settings.processor, metrics.waits()),
+            line: runtime.threads().line(&processor, metrics.waits()),
             metrics,
             log_budget: Arc::new(Budget::new(settings.limits.log_lines_per_second)),
-            processor: settings.processor.as_str().into(),
+            processor,
+            reach: Arc::new(reach),
             configuration: Arc::new(Configuration::new(config)),
             limits: settings.limits,
             runtime: runtime.clone(),
@@ -132,9 +144,17 @@ impl Plugin {
     }
 
     async fn make(&self, permit: Option<OwnedSemaphorePermit>, pace: Arc<Pace>) -> Result<Kept<Machine>, Failure> {
-        let Inner { runtime, line, pre, indices, processor, configuration, limits, log_budget, metrics, .. } = &*self.0;
-        let log = GuestLog::new(Arc::clone(processor), Arc::clone(log_budget), limits.log_line_bytes, metrics.clone());
-        let host = Host::new(Arc::clone(processor), Arc::clone(configuration), limits, log, metrics.clone(), pace);
+        let Inner { runtime, line, pre, indices, processor, configuration, limits, reach, log_budget, metrics, .. } =
+            &*self.0;
+        let log = GuestLog::new(
+            Arc::clone(processor),
+            Arc::clone(log_budget),
+            limits.log_line_bytes,
+            metrics.clone(),
+            reach.mask.clone(),
+        );
+        let (configuration, reach) = (Arc::clone(configuration), Arc::clone(reach));
+        let host = Host::new(Arc::clone(processor), configuration, limits, log, metrics.clone(), pace, reach);
         let mut store = host.into_store(runtime.engine(), limits);
         store.set_epoch_deadline(TICKS);
         let made = async {
@@ -149,7 +169,8 @@ impl Plugin {
                     Failure::Host(format!("no instance of the guest can be made: {reason}"))
                 }
                 failure => failure,
-            }),
+            }
+            .masked(&self.0.reach.mask)),
         }
     }
 
@@ -172,12 +193,12 @@ pub(crate) fn link(
     engine: &Engine,
     component: &Component,
     contract: Contract,
-    grants: &Grants,
+    has: impl Fn(Need) -> bool + Copy,
 ) -> Result<(InstancePre<Host>, abi::Indices), String> {
     let linked = || {
         let mut linker = Linker::new(engine);
-        wasi::link(&mut linker, grants)?;
-        abi::link(&mut linker)?;
+        wasi::link(&mut linker, has)?;
+        abi::link(&mut linker, has)?;
         let pre = linker.instantiate_pre(component)?;
         let indices = abi::Indices::find(&pre, contract)?;
         Ok((pre, indices))

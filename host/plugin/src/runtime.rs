@@ -14,9 +14,10 @@ use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAl
 
 use crate::cache::{Cache, Compatibility, Sealed};
 use crate::compiler::{self, Compiler, Stopped};
+use crate::http::Shared;
 use crate::interface::{Contract, Interface};
 use crate::threads::Threads;
-use crate::{Digest, Grants, LoadLimits, Metrics, Module, module, plugin, shape};
+use crate::{Digest, LoadLimits, Metrics, Module, module, plugin, shape};
 
 /// How often a guest that computes is interrupted, to give way to others if its turn has lasted so long, or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -57,6 +58,7 @@ struct Inner {
     engine: Engine,
     cache: Cache,
     metrics: Metrics,
+    http: Shared,
     threads: Threads,
     compiler: Option<Compiler>,
     /// One for each guest that may be compiled at a time.
@@ -117,8 +119,8 @@ impl Runtime {
             }
             None => Threads::none(),
         };
-        let compiling = Arc::new(Semaphore::new(COMPILING));
-        Ok(Self(Arc::new(Inner { engine, cache, metrics, threads, compiler: options.compiler, compiling })))
+        let (http, compiling) = (Shared::default(), Arc::new(Semaphore::new(COMPILING)));
+        Ok(Self(Arc::new(Inner { engine, cache, metrics, http, threads, compiler: options.compiler, compiling })))
     }
 
     /// Checks and compiles a component, or takes its compiled code from the cache, within limits that suit most guests.
@@ -220,7 +222,7 @@ impl Runtime {
         let component = code
             .component(engine)
             .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
-        plugin::link(engine, &component, contract, &Grants { clocks: true, random: true })
+        plugin::link(engine, &component, contract, |_any_grant| true)
             .map_err(|reason| module::Error::Types { name: name.to_owned(), reason })?;
         cache.store(digest, code);
         Ok(component)
@@ -232,6 +234,10 @@ impl Runtime {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    pub(crate) fn http(&self) -> &Shared {
+        &self.0.http
     }
 
     pub(crate) fn threads(&self) -> &Threads {

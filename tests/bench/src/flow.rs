@@ -56,7 +56,6 @@ async fn waiting(records: u64, lanes: u32) -> f64 {
     let config = unlimited(Config::copy())
         .plugin("guest_poison")
         .guest(&format!("takes = {WAITS_MS}"))
-        .processor("grants = { clocks = true }")
         .processor(&format!("parallelism = {lanes}\nbatch = {{ records = {BATCH} }}"));
     let mut worker = Worker::start_ready(&services, &config).await;
     let began = Instant::now();

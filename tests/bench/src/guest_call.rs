@@ -225,7 +225,8 @@ async fn pool(runtime: &Runtime, name: &str, form: Form, config: Value) -> Pool 
     let bytes = std::fs::read(paths::plugin(name)).expect("a plugin");
     let module = runtime.load(name, bytes).await.expect("a plugin of this host's contract");
     assert_eq!(module.form(), form, "{name}");
-    let (limits, grants) = (Limits::default(), Grants::default());
+    // What the guest in rows wants.
+    let (limits, grants) = (Limits::default(), Grants { clocks: true, metrics: true, ..Grants::default() });
     let settings = shardmill_plugin::Settings { processor: "count".to_owned(), config, limits, grants };
     Plugin::new(runtime, module, settings).expect("a plugin that imports what is granted").pool(1)
 }

@@ -8,7 +8,7 @@ use wasmtime::{Result, Store};
 
 use crate::host::Host;
 use crate::interface::Contract;
-use crate::{Abi, GivenUpRecord, HookOutcome, InvalidOutcome, Outcome, ProcessError, ShardContext};
+use crate::{Abi, GivenUpRecord, HookOutcome, InvalidOutcome, Need, Outcome, ProcessError, ShardContext};
 
 /// What a guest returned, if it returned: its outcome may be one that cannot be read.
 pub(crate) type Returned<T> = std::result::Result<std::result::Result<T, InvalidOutcome>, ProcessError>;
@@ -34,9 +34,9 @@ pub(crate) enum Event {
     GivenUp(Vec<GivenUpRecord>),
 }
 
-/// Links the contract's imports, of every version.
-pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
-    v0_1::link(linker)
+/// Links the contract's imports, of every version, as far as they are granted.
+pub(crate) fn link(linker: &mut Linker<Host>, has: impl Fn(Need) -> bool) -> Result<()> {
+    v0_1::link(linker, has)
 }
 
 // === impl Indices ===

@@ -88,10 +88,11 @@ async fn code_that_this_host_cannot_compile_is_refused_with_the_reason() {
 
 #[tokio::test]
 async fn imports_that_are_not_granted_are_named_one_by_one() {
-    let imports = ["wasi:sockets/tcp@0.2.6", "wasi:cli/stdout@0.2.6", "wasi:http/types@0.2.6", "wasi:cli/stdin@0.3.0"];
+    let imports =
+        ["wasi:sockets/tcp@0.2.6", "wasi:cli/stdout@0.2.6", "wasi:http/incoming-handler@0.2.6", "wasi:cli/stdin@0.3.0"];
     let Error::NotGranted { imports, .. } = refused(component(&imports, &[BATCH])).await else { panic!() };
     let named: Vec<_> = imports.0.iter().map(|import| import.split(' ').next().unwrap()).collect();
-    assert_eq!(named, ["wasi:sockets/tcp@0.2.6", "wasi:http/types@0.2.6", "wasi:cli/stdin@0.3.0"]);
+    assert_eq!(named, ["wasi:sockets/tcp@0.2.6", "wasi:http/incoming-handler@0.2.6", "wasi:cli/stdin@0.3.0"]);
     assert!(imports.0[0].contains("never granted") && imports.0[2].contains("WASI 0.2"), "{imports}");
 }
 
@@ -103,11 +104,15 @@ async fn what_the_configuration_does_not_grant_is_refused_to_that_processor_alon
         processor: "flights".into(),
         config: json!({}),
         limits: Limits::default(),
-        grants: Grants { clocks, random: true },
+        grants: Grants { clocks, metrics: true, ..Grants::default() },
     };
     let error = Plugin::new(&world.runtime, module.clone(), settings(false)).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("wasi:clocks/monotonic-clock@0.2") && text.contains("grants = { clocks = true }"), "{text}");
+    assert!(
+        text.contains("wasi:clocks/monotonic-clock@0.2")
+            && text.contains("add `clocks = true` to [processors.flights.grants]"),
+        "{text}"
+    );
     Plugin::new(&world.runtime, module, settings(true)).unwrap();
 }
 

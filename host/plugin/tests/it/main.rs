@@ -7,6 +7,7 @@ mod forge;
 mod hostile;
 mod loading;
 mod pool;
+mod reach;
 mod speech;
 mod support;
 mod threads;

@@ -55,7 +55,7 @@ async fn what_a_guest_measures_is_in_the_hosts_metrics_within_bounds() {
         processor: "flights".into(),
         config: json!({ "do": "measure" }),
         limits: Limits { metric_series: 100, ..Limits::default() },
-        grants: Grants::default(),
+        grants: Grants { clocks: true, metrics: true, ..Grants::default() },
     };
     let plugin = Plugin::new(&runtime, module, settings).unwrap();
     plugin.instance().await.unwrap().process_batch(&shard(), &batch()).await.unwrap();

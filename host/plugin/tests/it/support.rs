@@ -13,9 +13,14 @@ use tracing_subscriber::fmt::MakeWriter;
 
 /// The bytes of a guest that was built from `tests/guests`.
 pub(crate) fn guest(form: Form) -> Vec<u8> {
+    named_guest(&format!("guest_{form}"))
+}
+
+/// The bytes of a guest by its file's name.
+pub(crate) fn named_guest(name: &str) -> Vec<u8> {
     let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/guests/wasm32-wasip2/guest");
     let directory = std::env::var_os("SHARDMILL_GUESTS").map_or_else(|| PathBuf::from(default), PathBuf::from);
-    let path = directory.join(format!("guest_{form}.wasm"));
+    let path = directory.join(format!("{name}.wasm"));
     std::fs::read(&path).unwrap_or_else(|error| {
         panic!(
             "{}: {error}. Build the guests first, for wasm32-wasip2 with the profile `guest`, or name their directory \
@@ -30,6 +35,8 @@ pub(crate) struct World {
     pub(crate) runtime: Runtime,
     pub(crate) metrics: Metrics,
     pub(crate) limits: Limits,
+    /// What the guest in rows wants, at first.
+    pub(crate) grants: Grants,
 }
 
 impl World {
@@ -45,7 +52,8 @@ impl World {
     pub(crate) fn with(options: RuntimeOptions) -> Self {
         let metrics = Metrics::default();
         let runtime = Runtime::new(options, metrics.clone()).unwrap();
-        Self { runtime, metrics, limits: Limits::default() }
+        let grants = Grants { clocks: true, metrics: true, ..Grants::default() };
+        Self { runtime, metrics, limits: Limits::default(), grants }
     }
 
     pub(crate) async fn module(&self, form: Form) -> Module {
@@ -53,7 +61,7 @@ impl World {
     }
 
     pub(crate) fn plugin(&self, module: &Module, config: Value) -> Plugin {
-        let (limits, grants) = (self.limits.clone(), Grants::default());
+        let (limits, grants) = (self.limits.clone(), self.grants.clone());
         let settings = Settings { processor: "flights".into(), config, limits, grants };
         Plugin::new(&self.runtime, module.clone(), settings).unwrap()
     }
@@ -120,8 +128,13 @@ impl Log {
 
     /// The lines of guests.
     pub(crate) fn lines(&self) -> Vec<String> {
+        self.all_lines().into_iter().filter(|line| line.contains(" guest: ")).collect()
+    }
+
+    /// The lines of guests and of the host.
+    pub(crate) fn all_lines(&self) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
-        text.lines().filter(|line| line.contains(" guest: ")).map(|line| line.trim().to_owned()).collect()
+        text.lines().map(|line| line.trim().to_owned()).collect()
     }
 }
 

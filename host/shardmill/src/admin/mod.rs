@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::deploy::{MAX_PLUGIN, Reloader};
 
-pub(crate) use token::read as read_token;
 pub use token::{Error as TokenError, Token};
+pub(crate) use token::{is_open, read as read_token};
 
 /// The media type of what [`prometheus_client`] writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

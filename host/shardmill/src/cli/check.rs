@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 
+use super::grants;
 use super::graph::{self, Form};
 use super::{ConfigArguments, Failure, output, text};
 use crate::config::{Batch, Batcher, DeadLetters, Filter, Output, Processor};
@@ -82,6 +83,7 @@ fn lines(processor: &Processor, module: &Value, config: &config::Config) -> Vec<
             module["digest"].as_str().unwrap_or_default().chars().take(12).collect::<String>(),
         ),
     ));
+    lines.extend(grants::lines(&processor.grants).into_iter().map(|line| ("may", line)));
     lines.extend(processor.outputs.iter().map(|(name, output)| {
         let to = match output {
             Output::Stream(output) => output.stream.clone(),
@@ -124,6 +126,7 @@ fn as_json(processor: &Processor, module: &Value) -> Value {
         "batchers": flow.batchers.iter().map(batcher).collect::<Vec<_>>(),
         "plugin": processor.plugin.display().to_string(),
         "module": module,
+        "grants": grants::as_json(&processor.grants),
         "outputs": outputs,
         "dead-letters": processor.dead_letters.as_ref().map(|place| dead_letters(processor, place)),
     })

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::json;
 use shardmill_cause::with_causes;
-use shardmill_plugin::{Module, Runtime, RuntimeOptions};
+use shardmill_plugin::{Module, Need, Runtime, RuntimeOptions};
 
 use super::{Failure, output};
 
@@ -43,6 +43,12 @@ pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
             description[key].as_str().map_or_else(|| description[key].to_string(), str::to_owned)
         ));
     }
+    let needs: Vec<&str> = module.needs().into_iter().map(Need::line).collect();
+    if needs.is_empty() {
+        output::line(format_args!("  {:<10} none", "needs"));
+    } else {
+        output::line(format_args!("  {:<10} grants = {{ {} }}", "needs", needs.join(", ")));
+    }
     for (title, key) in [("exports", "exports"), ("imports", "imports")] {
         output::line(format_args!("  {title}"));
         for name in description[key].as_array().into_iter().flatten() {
@@ -59,6 +65,7 @@ pub(super) fn describe(module: &Module) -> serde_json::Value {
         "hooks": module.hooks(),
         "digest": module.digest().to_string(),
         "bytes": module.size(),
+        "needs": module.needs().into_iter().map(Need::as_str).collect::<Vec<_>>(),
         "exports": module.exports(),
         "imports": module.imports(),
     })

@@ -4,6 +4,7 @@ mod access;
 mod check;
 mod dead_letters;
 mod exit;
+mod grants;
 mod graph;
 mod inspect;
 mod local;

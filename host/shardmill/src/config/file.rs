@@ -17,6 +17,7 @@ use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::ShardStart;
 
+use super::grants::Written as Grants;
 use super::units::{Count, Size, Time};
 use super::{Balance, LogFormat};
 
@@ -376,4 +377,3 @@ table!(Limits {
     compile_timeout: Time,
     compile_memory: Size,
 });
-table!(Grants { clocks: bool, random: bool });

@@ -12,6 +12,7 @@ mod diff;
 mod failure;
 mod file;
 mod flow;
+mod grants;
 pub(crate) mod graph;
 mod load;
 mod outputs;
@@ -43,6 +44,9 @@ use shardmill_stream::start::Start;
 pub(crate) use diff::{Change, diff};
 pub use flow::{Batch, Batcher, Filter, Flow, Pointer};
 pub use load::{Error, Source, load, load_with_source, load_without_plugins, parse};
+
+/// No plugin's file is larger than this, whatever its processor allows.
+pub(crate) const MAX_PLUGIN: u64 = 128 << 20;
 
 /// A whole configuration, checked, with every default filled in.
 #[derive(Debug, Clone)]
@@ -308,13 +312,39 @@ pub struct Limits {
     pub load: LoadLimits,
 }
 
-/// What a guest may do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What a guest may do: nothing by default.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// Read the wall clock and the monotonic clock.
+    /// Read the wall clock and the monotonic clock, and wait.
     pub clocks: bool,
     /// Draw random numbers.
     pub random: bool,
+    /// Show numbers of its own among the host's metrics.
+    pub metrics: bool,
+    /// What it finds in its environment.
+    pub environment: BTreeMap<String, Variable>,
+    /// What it finds in its environment besides, and nobody else is shown.
+    pub secrets: BTreeMap<String, SecretSource>,
+    /// Make requests over HTTP.
+    pub http: Option<shardmill_plugin::HttpGrant>,
+}
+
+/// A variable of a guest's environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Variable {
+    /// This.
+    Value(String),
+    /// What this variable of the host's own environment has.
+    Host(String),
+}
+
+/// Where a secret is. It is read when the plugin is loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In an environment variable.
+    Variable(String),
+    /// In a file that holds nothing else; a line's end at its end does not count.
+    File(PathBuf),
 }
 
 /// Where outputs go.

@@ -19,8 +19,8 @@ use super::file::{self, CacheDir, File};
 use super::outputs::{outputs, targets};
 use super::streams::{inputs, stream};
 use super::units::Count;
-use super::{Admin, Aws, Config, Grants, Leases, Limits, Log, Processor, Reload, Stream, TokenSource};
-use super::{batches, dead_letters, pipelines};
+use super::{Admin, Aws, Config, Leases, Limits, Log, MAX_PLUGIN, Processor, Reload, Stream, TokenSource};
+use super::{batches, dead_letters, grants, pipelines};
 
 /// No machine runs as many at a time.
 const MAX_GUEST_THREADS: u32 = 1024;
@@ -303,7 +303,11 @@ fn processor(written: &Written<'_>, processor: &str, own: &file::Processor) -> C
             dead_letters.is_some(),
         )?,
         limits: limits(processor, &file::Limits::over(own.limits.as_ref(), defaults.limits.as_ref()))?,
-        grants: grants(&file::Grants::over(own.grants.as_ref(), defaults.grants.as_ref())),
+        grants: grants::grants(
+            processor,
+            grants::Written::over(own.grants.as_ref(), defaults.grants.as_ref()),
+            folder,
+        )?,
         trial: trial(processor, own.reload.trial.as_deref(), folder)?,
         delivery,
         checkpoint,
@@ -367,7 +371,7 @@ fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {
         retire_above: count(&at("retire-above"), file.retire_above, 50, [1, 100])?,
         keep_idle: time(&at("keep-idle"), file.keep_idle, MINUTE, [Duration::from_secs(1), 24 * HOUR])?,
         load: LoadLimits {
-            file_bytes: size(&at("plugin-size"), file.plugin_size, load.file_bytes as u64, [1024, 1024 * MIB])?
+            file_bytes: size(&at("plugin-size"), file.plugin_size, load.file_bytes as u64, [1024, MAX_PLUGIN])?
                 as usize,
             compile_timeout: time(
                 &at("compile-timeout"),
@@ -390,10 +394,6 @@ fn trial(processor: &str, file: Option<&Path>, folder: &Path) -> Checked<Option<
         return wrong(&["processors", processor, "reload", "trial"], "it names no file");
     }
     Ok(file.map(|path| folder.join(path)))
-}
-
-fn grants(file: &file::Grants) -> Grants {
-    Grants { clocks: file.clocks.unwrap_or(true), random: file.random.unwrap_or(true) }
 }
 
 /// Two consumers on one table would take each other's checkpoints for their own. Each has two tables: its leases, and

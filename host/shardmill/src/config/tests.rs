@@ -1,4 +1,5 @@
 mod flow;
+mod grants;
 mod mistakes;
 mod numbers;
 mod pipelines;

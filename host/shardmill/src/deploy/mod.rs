@@ -32,7 +32,7 @@ pub(crate) use shown::Shown;
 pub(crate) use slot::{Call, Slot};
 
 /// No plugin is as large as this.
-pub(crate) const MAX_PLUGIN: usize = 128 << 20;
+pub(crate) const MAX_PLUGIN: usize = crate::config::MAX_PLUGIN as usize;
 
 /// How long instances may take to end that are not called any more.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(5);

@@ -22,7 +22,7 @@ pub(super) async fn load(
     from: &str,
 ) -> Result<Prepared, Refusal> {
     // A file that is no guest is refused before anything is compiled.
-    let module = runtime.load(from, bytes).await?;
+    let module = runtime.load_within(from, bytes, &setup.load).await?;
     start(runtime, slot, setup, module, from.to_owned()).await
 }
 

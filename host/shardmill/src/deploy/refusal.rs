@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use shardmill_plugin::{Digest, Failure, module};
 
+use crate::host::GrantError;
+
 /// Why a version of a plugin is not taken. The one that runs goes on.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
@@ -24,6 +26,9 @@ pub(crate) enum Refusal {
     /// It is no guest, or not one that this processor may run.
     #[error(transparent)]
     Module(#[from] module::Error),
+    /// What the processor is granted is not there.
+    #[error(transparent)]
+    Grants(#[from] GrantError),
     /// It does not start with the processor's configuration.
     #[error("it does not start: {0}; correct it, or the processor's `config` or `limits`")]
     Start(Failure),
@@ -42,7 +47,7 @@ impl Refusal {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Start(failure) | Self::Trial { failure, .. } => matches!(failure, Failure::Host(_)),
-            Self::Read { .. } | Self::TrialRecords { .. } => true,
+            Self::Read { .. } | Self::Grants(_) | Self::TrialRecords { .. } => true,
             _other => false,
         }
     }

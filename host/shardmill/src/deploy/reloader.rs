@@ -20,6 +20,7 @@ use super::prepare::{self, Prepared};
 use super::slot::Work;
 use super::{Deployer, MAX_PLUGIN, Refusal, Setup, Slot};
 use crate::config::{self, Change, Config, diff};
+use crate::host::GrantError;
 use crate::telemetry;
 
 /// Reads the configuration and the plugins again. Cheap to clone.
@@ -228,7 +229,13 @@ impl Reloader {
             let work = slot.work().await;
             let setup = match config.filter(|_| !plan.waiting.contains(name)) {
                 Some(config) => match setup(started, config, name) {
-                    Some(setup) => setup,
+                    Some(Ok(setup)) => setup,
+                    Some(Err(missing)) => {
+                        // It may be there when the same file is read again.
+                        report.is_passing = true;
+                        report.processors.insert(name.clone(), PluginReport::of(&missing.into()));
+                        continue;
+                    }
                     // It is not in the file any more, and goes on until the restart.
                     None => continue,
                 },
@@ -422,10 +429,11 @@ fn keep_section(table: &mut Table, from: &Table, name: &str) {
 }
 
 /// What a configuration says of a processor that was there at the start. What the engine was made with stays as it was then.
-fn setup(started: &Config, config: &Config, name: &str) -> Option<Setup> {
+fn setup(started: &Config, config: &Config, name: &str) -> Option<Result<Setup, GrantError>> {
     let mut processor = config.processors.get(name)?.clone();
     let before = started.processors.get(name)?;
     processor.limits.outcome = before.limits.outcome;
+    processor.limits.outputs = before.limits.outputs;
     processor.outputs.clone_from(&before.outputs);
     Some(Setup::of(started, &processor))
 }

@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shardmill_plugin::{OutcomeLimits, Settings};
+use shardmill_plugin::{LoadLimits, OutcomeLimits, Settings};
 use shardmill_record::BatchLimits;
 
 use crate::config::{self, Config};
-use crate::host::parts;
+use crate::host::{GrantError, parts};
 
 /// What a configuration says of a processor's plugin.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setup {
     /// The component's file.
     pub(crate) path: PathBuf,
+    /// What loading the file may take.
+    pub(crate) load: LoadLimits,
     pub(crate) settings: Settings,
     pub(crate) trial: Option<Trial>,
 }
@@ -38,7 +40,11 @@ pub(crate) struct Trial {
 // === impl Setup ===
 
 impl Setup {
-    pub(crate) fn of(config: &Config, processor: &config::Processor) -> Self {
+    /// Looks up what the processor is granted.
+    ///
+    /// # Errors
+    /// If a secret or a variable is not there.
+    pub(crate) fn of(config: &Config, processor: &config::Processor) -> Result<Self, GrantError> {
         let trial = processor.trial.as_ref().map(|path| Trial {
             path: path.clone(),
             application: config.application.as_str().into(),
@@ -48,6 +54,7 @@ impl Setup {
             outputs: processor.outputs.keys().cloned().collect(),
             outcome: parts::outcome_limits(processor),
         });
-        Self { path: processor.plugin.clone(), settings: parts::settings(processor), trial }
+        let (path, load) = (processor.plugin.clone(), processor.limits.load.clone());
+        Ok(Self { path, load, settings: parts::settings(processor)?, trial })
     }
 }

@@ -27,6 +27,14 @@ pub enum Error {
         /// Why.
         source: shardmill_plugin::module::Error,
     },
+    /// What a processor is granted is not there.
+    #[error("processor {processor}: {source}")]
+    Grants {
+        /// The processor.
+        processor: String,
+        /// Why.
+        source: super::GrantError,
+    },
     /// A plugin does not start with its configuration.
     #[error(
         "processor {processor}: the plugin {} does not start: {source}; correct its `config` or `limits`, or the plugin",
@@ -108,6 +116,7 @@ impl Error {
         match self {
             Self::ReadPlugin { .. }
             | Self::Plugin { .. }
+            | Self::Grants { .. }
             | Self::StartPlugin { .. }
             | Self::DeadLetters(_)
             | Self::Token(_)

@@ -1,6 +1,7 @@
 //! The host: a configuration becomes consumers, an admin server, and their end.
 
 mod error;
+mod grants;
 pub(crate) mod parts;
 
 use std::collections::BTreeMap;
@@ -29,6 +30,7 @@ use crate::guest::{Lent, PluginGuest};
 
 pub(crate) use error::Class;
 pub use error::Error;
+pub(crate) use grants::Error as GrantError;
 use parts::AllMetrics;
 
 /// How often a bounded run looks whether it is to end.
@@ -105,7 +107,9 @@ impl Builder {
         let loaded = parts::load_all(&runtime, &self.config.processors).await?;
         for (processor, module) in self.config.processors.values().zip(loaded) {
             // `init` says whether it takes its configuration.
-            let plugin = parts::plugin(&runtime, module.clone(), processor)?;
+            let settings = parts::settings(processor)
+                .map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
+            let plugin = parts::plugin(&runtime, module.clone(), settings)?;
             parts::start(&plugin, processor).await?;
             modules.insert(processor.name.clone(), module);
         }
@@ -152,7 +156,9 @@ impl Builder {
                 "processor loaded"
             );
             let digest = module.digest().to_string();
-            let plugin = parts::plugin(&runtime, module, processor)?;
+            let setup = Setup::of(&config, processor)
+                .map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
+            let plugin = parts::plugin(&runtime, module, setup.settings.clone())?;
             let pool = plugin.pool(processor.limits.instances);
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
             drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);
@@ -164,7 +170,7 @@ impl Builder {
                 metrics: &metrics.dead_letters,
             };
             let dead_letters = dead_letters::place(processor, &outputs, &surroundings)?;
-            let slot = Arc::new(Slot::new(pool, Setup::of(&config, processor)));
+            let slot = Arc::new(Slot::new(pool, setup));
             slots.insert(processor.name.clone(), Arc::clone(&slot));
             let mut guest: Arc<dyn Guest> = Arc::new(PluginGuest::new(slot));
             if led_to.contains(processor.name.as_str()) {

@@ -20,7 +20,7 @@ use shardmill_record::BatchLimits;
 use shardmill_stream::{Kinesis, polling};
 use tokio::io::AsyncReadExt as _;
 
-use super::Error;
+use super::{Error, GrantError, grants};
 use crate::aws::Clients;
 use crate::config::{self, Config};
 use crate::destination::StreamDestination;
@@ -108,15 +108,19 @@ pub(super) async fn load_all(
     futures::future::join_all(loads).await.into_iter().collect()
 }
 
-pub(super) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
-    Plugin::new(runtime, module, settings(processor))
-        .map_err(|source| Error::Plugin { processor: processor.name.clone(), source })
+pub(super) fn plugin(runtime: &Runtime, module: Module, settings: shardmill_plugin::Settings) -> Result<Plugin, Error> {
+    let processor = settings.processor.clone();
+    Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor, source })
 }
 
-/// What is a version of a plugin besides its module: all of it can change while everything runs.
-pub(crate) fn settings(processor: &config::Processor) -> shardmill_plugin::Settings {
+/// What is a version of a plugin besides its module: all of it can change while everything runs. Secrets and variables are
+/// looked up.
+///
+/// # Errors
+/// If what is granted is not there.
+pub(crate) fn settings(processor: &config::Processor) -> Result<shardmill_plugin::Settings, GrantError> {
     let limits = &processor.limits;
-    shardmill_plugin::Settings {
+    Ok(shardmill_plugin::Settings {
         processor: processor.name.clone(),
         config: processor.config.clone(),
         limits: shardmill_plugin::Limits {
@@ -133,8 +137,8 @@ pub(crate) fn settings(processor: &config::Processor) -> shardmill_plugin::Setti
             keep_idle: limits.keep_idle,
             ..shardmill_plugin::Limits::default()
         },
-        grants: shardmill_plugin::Grants { clocks: processor.grants.clocks, random: processor.grants.random },
-    }
+        grants: grants::read(&processor.grants)?,
+    })
 }
 
 /// What the outputs of one outcome may be.

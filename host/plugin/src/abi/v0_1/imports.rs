@@ -4,15 +4,19 @@ use tracing::Level;
 use wasmtime::component::{HasSelf, Linker};
 
 use super::bindings::shardmill::processor::{configuration, logging, metrics, types};
+use crate::Need;
 use crate::guest_log::Source;
 use crate::guest_metrics::Measurement;
 use crate::host::Host;
 
-pub(super) fn link(linker: &mut Linker<Host>) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<Host>, has: impl Fn(Need) -> bool) -> wasmtime::Result<()> {
     types::add_to_linker::<_, HasSelf<Host>>(linker, |host| host)?;
     logging::add_to_linker::<_, HasSelf<Host>>(linker, |host| host)?;
     configuration::add_to_linker::<_, HasSelf<Host>>(linker, |host| host)?;
-    metrics::add_to_linker::<_, HasSelf<Host>>(linker, |host| host)
+    if has(Need::Metrics) {
+        metrics::add_to_linker::<_, HasSelf<Host>>(linker, |host| host)?;
+    }
+    Ok(())
 }
 
 fn level(level: logging::Level) -> Level {

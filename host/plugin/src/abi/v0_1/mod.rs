@@ -17,7 +17,7 @@ use self::bindings::shardmill::processor::types;
 use super::{Event, Returned};
 use crate::host::Host;
 use crate::interface::Contract;
-use crate::{Form, HookOutcome, Outcome, ShardContext};
+use crate::{Form, HookOutcome, Need, Outcome, ShardContext};
 
 /// Where a component's exports are.
 #[derive(Clone)]
@@ -44,8 +44,8 @@ enum Process {
 }
 
 /// What guests of this version may import.
-pub(crate) fn link(linker: &mut Linker<Host>) -> Result<()> {
-    imports::link(linker)
+pub(crate) fn link(linker: &mut Linker<Host>, has: impl Fn(Need) -> bool) -> Result<()> {
+    imports::link(linker, has)
 }
 
 // === impl Indices ===

@@ -127,7 +127,7 @@ const NUMBERS: &[Number] = &[
     number("processors.p.limits", "instance-calls", ["1", "1_000_000_000"], ["0", "1_000_000_001"], "1 to 1000000000"),
     number("processors.p.limits", "retire-above", ["1", "100"], ["0", "101"], "1 to 100"),
     number("processors.p.limits", "keep-idle", ["'1s'", "'24h'"], ["'999ms'", "'24h 1ms'"], "1s to 1day"),
-    number("processors.p.limits", "plugin-size", ["1024", "'1 GiB'"], ["1023", "1073741825"], "1 KiB to 1 GiB"),
+    number("processors.p.limits", "plugin-size", ["1024", "'128 MiB'"], ["1023", "134217729"], "1 KiB to 128 MiB"),
     number("processors.p.limits", "compile-timeout", ["'100ms'", "'1h'"], ["'99ms'", "'1h 1ms'"], "100ms to 1h"),
     number(
         "processors.p.limits",

@@ -1,0 +1,276 @@
+//! What a guest may do, as a user writes it and as it is meant.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
+use shardmill_plugin::{HostPattern, HttpGrant};
+
+use super::check::{self, Checked, HOUR, MIB, count, helped, line, size, time, wrong};
+use super::units::{Count, Size, Time};
+use super::{Grants, SecretSource, Variable};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+/// No program has as long a name for one.
+const NAME_BYTES: usize = 128;
+const EACH_NAME: &str = "each in quotes: letters of ASCII, digits and `_`, and no digit at the beginning";
+
+/// The table `grants`. A processor's own is put over that of `defaults`, key by key, and name by name in `environment` and
+/// `secrets`.
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub(super) struct Written {
+    clocks: Option<bool>,
+    random: Option<bool>,
+    metrics: Option<bool>,
+    environment: BTreeMap<String, WrittenVariable>,
+    secrets: BTreeMap<String, WrittenSecret>,
+    http: Option<Http>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged, expecting = "a value in quotes, or { from = \"VARIABLE\" } for the value that the host's own has")]
+enum WrittenVariable {
+    Value(String),
+    Host(HostVariable),
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostVariable {
+    from: String,
+}
+
+/// Where a secret is: `{ env = "VARIABLE" }` or `{ file = "FILE" }`.
+#[derive(Debug, Clone)]
+struct WrittenSecret(SecretSource);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    env: Option<String>,
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Http {
+    hosts: Option<Vec<String>>,
+    methods: Option<Vec<String>>,
+    connect_timeout: Option<Time>,
+    timeout: Option<Time>,
+    request_bytes: Option<Size>,
+    response_bytes: Option<Size>,
+    concurrency: Option<Count>,
+    allow_private: Option<Vec<String>>,
+}
+
+// === impl Written ===
+
+impl Written {
+    pub(super) fn over(own: Option<&Self>, defaults: Option<&Self>) -> Self {
+        let empty = Self::default();
+        let (own, defaults) = (own.unwrap_or(&empty), defaults.unwrap_or(&empty));
+        Self {
+            clocks: own.clocks.or(defaults.clocks),
+            random: own.random.or(defaults.random),
+            metrics: own.metrics.or(defaults.metrics),
+            environment: merged(&defaults.environment, &own.environment),
+            secrets: merged(&defaults.secrets, &own.secrets),
+            http: match (&own.http, &defaults.http) {
+                (Some(own), Some(defaults)) => Some(own.over(defaults)),
+                (own, defaults) => own.as_ref().or(defaults.as_ref()).cloned(),
+            },
+        }
+    }
+}
+
+fn merged<T: Clone>(defaults: &BTreeMap<String, T>, own: &BTreeMap<String, T>) -> BTreeMap<String, T> {
+    defaults.iter().chain(own).map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+// === impl WrittenSecret ===
+
+impl<'de> Deserialize<'de> for WrittenSecret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PlaceVisitor;
+
+        impl<'de> Visitor<'de> for PlaceVisitor {
+            type Value = WrittenSecret;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("{ env = \"VARIABLE\" } or { file = \"FILE\" }")
+            }
+
+            // Without the text: it may be the secret.
+            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<WrittenSecret, E> {
+                Err(E::custom(
+                    "a secret is not written here, but where it is: { env = \"VARIABLE\" } or { file = \"FILE\" }",
+                ))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenSecret, A::Error> {
+                let place = Place::deserialize(MapAccessDeserializer::new(map))?;
+                match (place.env, place.file) {
+                    (Some(variable), None) => Ok(WrittenSecret(SecretSource::Variable(variable))),
+                    (None, Some(path)) => Ok(WrittenSecret(SecretSource::File(path))),
+                    _both => Err(A::Error::custom("a secret is in one place: name `env` or `file`")),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(PlaceVisitor)
+    }
+}
+
+// === impl Http ===
+
+impl Http {
+    fn over(&self, defaults: &Self) -> Self {
+        let (own, defaults) = (self.clone(), defaults.clone());
+        Self {
+            hosts: own.hosts.or(defaults.hosts),
+            methods: own.methods.or(defaults.methods),
+            connect_timeout: own.connect_timeout.or(defaults.connect_timeout),
+            timeout: own.timeout.or(defaults.timeout),
+            request_bytes: own.request_bytes.or(defaults.request_bytes),
+            response_bytes: own.response_bytes.or(defaults.response_bytes),
+            concurrency: own.concurrency.or(defaults.concurrency),
+            allow_private: own.allow_private.or(defaults.allow_private),
+        }
+    }
+}
+
+/// Paths of files are relative to `folder`.
+pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<Grants> {
+    let at = |table, name: &str| ["processors", processor, "grants", table, name].map(str::to_owned);
+    let at = |table, name: &str| -> Vec<String> { at(table, name).into() };
+    let mut environment = BTreeMap::new();
+    for (name, value) in file.environment {
+        let path = at("environment", &name);
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        variable_name(&path, &name)?;
+        let variable = match value {
+            WrittenVariable::Value(value) if value.contains('\0') => {
+                return wrong(&path, "a variable of an environment holds no NUL");
+            }
+            WrittenVariable::Value(value) => Variable::Value(value),
+            WrittenVariable::Host(HostVariable { from }) => {
+                line(&path, &from)?;
+                Variable::Host(from)
+            }
+        };
+        environment.insert(name, variable);
+    }
+    let mut secrets = BTreeMap::new();
+    for (name, WrittenSecret(source)) in file.secrets {
+        let path = at("secrets", &name);
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        variable_name(&path, &name)?;
+        if environment.contains_key(&name) {
+            let both = wrong(&path, "there is a variable of this name in `environment` already");
+            return helped(both, "secrets are variables of the guest's environment too: give one of them another name");
+        }
+        let source = match source {
+            SecretSource::File(path_of) if path_of.as_os_str().is_empty() => return wrong(&path, "it names no file"),
+            SecretSource::File(path) => SecretSource::File(folder.join(path)),
+            SecretSource::Variable(variable) => {
+                line(&path, &variable)?;
+                SecretSource::Variable(variable)
+            }
+        };
+        secrets.insert(name, source);
+    }
+    Ok(Grants {
+        clocks: file.clocks.unwrap_or_default(),
+        random: file.random.unwrap_or_default(),
+        metrics: file.metrics.unwrap_or_default(),
+        environment,
+        secrets,
+        http: match file.http {
+            Some(file) => http(processor, file)?,
+            None => None,
+        },
+    })
+}
+
+fn variable_name(path: &[&str], name: &str) -> Checked<()> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    if !begins || name.len() > NAME_BYTES || !name.bytes().all(allowed) {
+        let shown = check::shown(name);
+        return helped(wrong(path, format!("`{shown}` is no name of a variable")), EACH_NAME);
+    }
+    Ok(())
+}
+
+fn http(processor: &str, file: Http) -> Checked<Option<HttpGrant>> {
+    let at = |key| ["processors", processor, "grants", "http", key];
+    let Some(hosts) = file.hosts else {
+        let none = wrong(&at("hosts"), "without hosts there is nothing to reach");
+        return helped(none, "name them: hosts = [\"api.example.com\", \"*.internal.example:8443\"]");
+    };
+    let mut patterns = Vec::new();
+    for host in &hosts {
+        match host.parse::<HostPattern>() {
+            Ok(pattern) => patterns.push(pattern),
+            Err(error) => return wrong(&at("hosts"), check::escaped(&error.to_string())),
+        }
+    }
+    // How a processor takes back what `defaults` grants.
+    if patterns.is_empty() {
+        return Ok(None);
+    }
+    let default = HttpGrant::new(Vec::new());
+    let number = |default: usize| u32::try_from(default).unwrap_or(u32::MAX);
+    let mut methods = default.methods;
+    if let Some(given) = file.methods {
+        for method in &given {
+            let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
+            if !is_method || method == "CONNECT" {
+                let shown = check::shown(method);
+                let no_method = wrong(&at("methods"), format!("`{shown}` is no method that can be granted"));
+                return helped(
+                    no_method,
+                    "methods are in capital letters: \"GET\", \"POST\"; tunnels (CONNECT) are never granted",
+                );
+            }
+        }
+        methods = given.into_iter().collect();
+    }
+    let mut allow_private = Vec::new();
+    for network in file.allow_private.iter().flatten() {
+        let parsed = network.parse().or_else(|_| network.parse().map(|address: std::net::IpAddr| address.into()));
+        let Ok(network) = parsed else {
+            let shown = check::shown(network);
+            let no_network = wrong(&at("allow-private"), format!("`{shown}` is no network"));
+            return helped(
+                no_network,
+                "an address and the length of its prefix, such as \"10.1.0.0/16\" or \"fd12::/16\"",
+            );
+        };
+        allow_private.push(network);
+    }
+    let timeout = time(&at("timeout"), file.timeout, default.timeout, [MILLISECOND, HOUR])?;
+    let connecting = default.connect_timeout.min(timeout);
+    let connect_timeout = time(&at("connect-timeout"), file.connect_timeout, connecting, [MILLISECOND, timeout]);
+    let grant = HttpGrant {
+        hosts: patterns,
+        methods,
+        connect_timeout: helped(connect_timeout, "a request's `timeout` has its connection in it")?,
+        timeout,
+        request_bytes: size(&at("request-bytes"), file.request_bytes, default.request_bytes, [0, 1024 * MIB])?,
+        response_bytes: size(&at("response-bytes"), file.response_bytes, default.response_bytes, [0, 1024 * MIB])?,
+        concurrency: count(&at("concurrency"), file.concurrency, number(default.concurrency), [1, 1000])? as usize,
+        allow_private,
+    };
+    if let Some((host, what)) = grant.out_of_reach().next() {
+        let address = host.address().map(|address| address.to_string()).unwrap_or_default();
+        let unreachable = wrong(&at("hosts"), format!("`{host}` is {what}, and these are not reached"));
+        return helped(unreachable, format!("add \"{address}\" to `allow-private` if it is meant"));
+    }
+    Ok(Some(grant))
+}
