@@ -19,7 +19,8 @@ async fn instance(bytes: &[u8], form: Form, hooks: bool, config: Value) -> Insta
     let runtime = Runtime::new(options, Metrics::default()).unwrap();
     let module = runtime.load("fixture", bytes).await.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((module.abi(), module.form(), module.hooks()), (Abi::V0_1, form, hooks));
-    let (limits, grants) = (Limits::default(), Grants::default());
+    let (limits, grants) =
+        (Limits::default(), Grants { clocks: true, random: true, metrics: true, ..Grants::default() });
     let settings = Settings { processor: "flights".into(), config, limits, grants };
     Plugin::new(&runtime, module, settings).unwrap().instance().await.unwrap_or_else(|failure| panic!("{failure}"))
 }

@@ -24,7 +24,12 @@ impl Scene {
         let options = RuntimeOptions { max_instances, ..RuntimeOptions::default() };
         let runtime = Runtime::new(options, metrics.clone()).unwrap();
         let module = runtime.load("guest", guest.component()).await.unwrap();
-        let settings = Settings { processor: "flights".into(), config: json!({}), limits, grants: Grants::default() };
+        let settings = Settings {
+            processor: "flights".into(),
+            config: json!({}),
+            limits,
+            grants: Grants { clocks: true, random: true, metrics: true, ..Grants::default() },
+        };
         Self { pool: Plugin::new(&runtime, module, settings).unwrap().pool(size), metrics }
     }
 

@@ -53,7 +53,7 @@ impl Host {
             processor: "hostile".into(),
             config: json!({ "key": "value" }),
             limits,
-            grants: Grants::default(),
+            grants: Grants { clocks: true, random: true, metrics: true, ..Grants::default() },
         };
         let plugin = Plugin::new(&runtime, module, settings).unwrap();
         Self { pool: plugin.pool(1), metrics, registry }
