@@ -23,5 +23,6 @@ mod guest;
 mod host;
 pub mod local;
 pub mod telemetry;
+mod watching;
 
 pub use host::{Bounds, Builder, Error, Host};

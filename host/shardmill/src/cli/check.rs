@@ -45,7 +45,7 @@ pub(super) async fn check(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     let described = config.processors.values().map(|processor| {
-        let module = modules.get(&processor.name).map(super::inspect::describe);
+        let module = modules.get(&processor.name).map(super::plugin::describe);
         (processor, module.unwrap_or_default())
     });
     if arguments.json {

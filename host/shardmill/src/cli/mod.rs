@@ -6,11 +6,10 @@ mod dead_letters;
 mod exit;
 mod grants;
 mod graph;
-mod inspect;
 mod local;
 pub(crate) mod output;
 mod pace;
-mod plugin_deploy;
+mod plugin;
 mod put;
 mod remote;
 mod run;
@@ -36,7 +35,8 @@ Examples:
   shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
   shardmill status                            what does a running worker do, and how far is it?
   shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
-  shardmill plugin inspect my_plugin.wasm     what does it export, what does it want?
+  shardmill plugin new late-flights           a processor to begin with; test, bench and inspect likewise
+  shardmill plugin test my_plugin.wasm --records events.jsonl     what does it make of these records?
   shardmill plugin deploy orders orders.wasm  another version of a plugin while the worker runs
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
   shardmill tail orders                       what comes into a stream?
@@ -102,9 +102,9 @@ enum Command {
     /// Look at records that wait on the disk for their stream, send them, or drop them.
     #[command(subcommand)]
     Spool(spool::Command),
-    /// Look at plugins, and deploy them.
+    /// Begin a plugin, try it, measure it, look at it, and deploy it.
     #[command(subcommand)]
-    Plugin(PluginCommand),
+    Plugin(plugin::Command),
     /// Compile the component on standard input, for the host that has started this.
     #[command(name = crate::compile::COMMAND, hide = true)]
     CompileGuest {
@@ -118,15 +118,6 @@ struct ConfigArguments {
     /// The configuration file.
     #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG")]
     config: PathBuf,
-}
-
-#[derive(Debug, Subcommand)]
-enum PluginCommand {
-    /// Print what a component exports and imports, and whether this host takes it.
-    Inspect(inspect::Arguments),
-    /// Let a running worker go on with another version of a processor's plugin.
-    #[command(after_help = plugin_deploy::EXAMPLES)]
-    Deploy(plugin_deploy::Arguments),
 }
 
 /// Carries out a command line.
@@ -161,8 +152,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Put(arguments) => put::put(&arguments).await,
             Command::Stream(command) => stream::run(&command).await,
             Command::Spool(command) => spool::run(&command).await,
-            Command::Plugin(PluginCommand::Inspect(arguments)) => inspect::inspect(&arguments).await,
-            Command::Plugin(PluginCommand::Deploy(arguments)) => plugin_deploy::deploy(&arguments).await,
+            Command::Plugin(command) => plugin::run(&command).await,
             Command::CompileGuest { .. } => Ok(()),
         }
     });

@@ -32,6 +32,8 @@ pub(crate) use error::Class;
 pub use error::Error;
 pub(crate) use grants::Error as GrantError;
 use parts::AllMetrics;
+// `shardmill plugin test` and `bench` run plugins as a worker does.
+pub(crate) use parts::{does_not_start, plugin, runtime};
 
 /// How often a bounded run looks whether it is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -107,9 +109,7 @@ impl Builder {
         let loaded = parts::load_all(&runtime, &self.config.processors).await?;
         for (processor, module) in self.config.processors.values().zip(loaded) {
             // `init` says whether it takes its configuration.
-            let settings = parts::settings(processor)
-                .map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
-            let plugin = parts::plugin(&runtime, module.clone(), settings)?;
+            let plugin = parts::plugin(&runtime, module.clone(), processor)?;
             parts::start(&plugin, processor).await?;
             modules.insert(processor.name.clone(), module);
         }
@@ -158,7 +158,7 @@ impl Builder {
             let digest = module.digest().to_string();
             let setup = Setup::of(&config, processor)
                 .map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
-            let plugin = parts::plugin(&runtime, module, setup.settings.clone())?;
+            let plugin = parts::plugin_with(&runtime, module, setup.settings.clone())?;
             let pool = plugin.pool(processor.limits.instances);
             // The first instance is made now, so that a configuration which `init` refuses is known at once.
             drop(pool.get().await.map_err(|source| parts::does_not_start(processor, source))?);

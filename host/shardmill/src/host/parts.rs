@@ -52,7 +52,7 @@ impl AllMetrics {
     }
 }
 
-pub(super) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Result<Runtime, Error> {
+pub(crate) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Result<Runtime, Error> {
     let options = RuntimeOptions {
         cache_dir: config.cache_dir.clone(),
         max_instances: max_instances(config),
@@ -108,7 +108,17 @@ pub(super) async fn load_all(
     futures::future::join_all(loads).await.into_iter().collect()
 }
 
-pub(super) fn plugin(runtime: &Runtime, module: Module, settings: shardmill_plugin::Settings) -> Result<Plugin, Error> {
+/// Ties a module to a processor. Secrets and variables that it is granted are looked up.
+pub(crate) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
+    let settings = settings(processor).map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
+    plugin_with(runtime, module, settings)
+}
+
+pub(super) fn plugin_with(
+    runtime: &Runtime,
+    module: Module,
+    settings: shardmill_plugin::Settings,
+) -> Result<Plugin, Error> {
     let processor = settings.processor.clone();
     Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor, source })
 }
@@ -154,7 +164,7 @@ pub(super) async fn start(plugin: &Plugin, processor: &config::Processor) -> Res
     plugin.instance().await.map(drop).map_err(|source| does_not_start(processor, source))
 }
 
-pub(super) fn does_not_start(processor: &config::Processor, source: shardmill_plugin::Failure) -> Error {
+pub(crate) fn does_not_start(processor: &config::Processor, source: shardmill_plugin::Failure) -> Error {
     Error::StartPlugin { processor: processor.name.clone(), path: processor.plugin.clone(), source }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Columns {
 
 /// Why the columns of a file are not those that were asked for.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum WrongColumns {
+pub(in crate::cli) enum WrongColumns {
     #[error("there is no column `{0}`; the first row names {1}")]
     Missing(String, String),
     #[error("two columns have the name `{0}`")]

@@ -5,6 +5,7 @@
 
 mod arguments;
 mod columns;
+mod input;
 mod json;
 mod parse;
 mod quotes;
@@ -14,7 +15,7 @@ mod rows;
 mod sending;
 mod source;
 mod starts;
-mod tail_json;
+pub(super) mod tail_json;
 mod tally;
 
 use std::collections::VecDeque;
@@ -27,9 +28,12 @@ use shardmill_producer::{Metrics, Producer};
 use tokio::time::Instant;
 
 pub(super) use self::arguments::{Arguments, EXAMPLES};
-use self::read::Input;
+pub(super) use self::input::InputArguments;
+pub(super) use self::parse::{Bad, Format, Key};
+pub(super) use self::read::{Error as InputError, Input, Reading, Rules};
 use self::results::Results;
 use self::sending::{Ended, Sending};
+pub(super) use self::source::{Item, Place};
 use self::tally::Tally;
 use super::pace::Pace;
 use super::{Failure, output, text};

@@ -9,7 +9,7 @@ use super::tail_json;
 
 /// How the input is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub(in crate::cli) enum Format {
     /// Each line is a payload as it stands.
     Lines,
     /// Each line is a payload that must be JSON.
@@ -22,7 +22,7 @@ pub(super) enum Format {
 
 /// What the partition key of a record is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Key {
+pub(in crate::cli) enum Key {
     /// Another one for each record, so that they are spread over all shards.
     Random,
     /// The same for all.
@@ -35,7 +35,7 @@ pub(super) enum Key {
 
 /// Why a line or a row is no record.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Bad {
+pub(in crate::cli) enum Bad {
     #[error("it is not JSON: {0}")]
     Json(String),
     #[error("it is not a line of `shardmill tail --json`: {0}")]

@@ -29,18 +29,18 @@ pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// How to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Rules {
-    pub(super) format: Format,
-    pub(super) key: Key,
-    pub(super) has_header: bool,
-    pub(super) delimiter: u8,
-    pub(super) has_quotes: bool,
+pub(in crate::cli) struct Rules {
+    pub(in crate::cli) format: Format,
+    pub(in crate::cli) key: Key,
+    pub(in crate::cli) has_header: bool,
+    pub(in crate::cli) delimiter: u8,
+    pub(in crate::cli) has_quotes: bool,
 }
 
 /// The input, whose files are there. Each is opened when its turn comes: there may be more of them than a process may have
 /// open.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(in crate::cli) struct Input {
     files: Vec<Named>,
 }
 
@@ -57,14 +57,14 @@ struct Named {
 
 /// An input that is being read.
 #[derive(Debug)]
-pub(super) struct Reading {
+pub(in crate::cli) struct Reading {
     received: mpsc::Receiver<Result<Vec<Item>, Error>>,
     gate: Arc<Gate>,
 }
 
 /// Why nothing more can be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::cli) enum Error {
     #[error("{name} cannot be read")]
     Io { name: String, place: Place, source: io::Error },
     #[error("{name}: {wrong}")]
@@ -88,7 +88,7 @@ impl Error {
 
 impl Input {
     /// Looks at files; `-`, and no file at all, stand for standard input.
-    pub(super) fn open(files: &[PathBuf]) -> Result<Self, Error> {
+    pub(in crate::cli) fn open(files: &[PathBuf]) -> Result<Self, Error> {
         if files.is_empty() {
             return Ok(Self { files: vec![Named::standard()] });
         }
@@ -104,7 +104,7 @@ impl Input {
     }
 
     /// What each file is called, in messages.
-    pub(super) fn names(&self) -> Vec<String> {
+    pub(in crate::cli) fn names(&self) -> Vec<String> {
         self.files.iter().map(|file| file.name.clone()).collect()
     }
 
@@ -120,7 +120,7 @@ impl Input {
     }
 
     /// Reads from now on; what is read comes out, until the end, or one error.
-    pub(super) fn start(self, rules: Rules) -> io::Result<Reading> {
+    pub(in crate::cli) fn start(self, rules: Rules) -> io::Result<Reading> {
         let (out, received) = mpsc::channel(WAITING);
         let gate = Arc::new(Gate::default());
         let outlet = Outlet::new(out.clone(), Arc::clone(&gate));
@@ -186,7 +186,7 @@ impl Named {
 
 impl Reading {
     /// What was read next; `None` at the end.
-    pub(super) async fn next(&mut self) -> Option<Result<Vec<Item>, Error>> {
+    pub(in crate::cli) async fn next(&mut self) -> Option<Result<Vec<Item>, Error>> {
         self.received.recv().await
     }
 

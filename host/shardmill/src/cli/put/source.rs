@@ -17,21 +17,21 @@ pub(super) const LONGEST: u64 = 32 << 20;
 
 /// A record of the input, or what it is instead.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(in crate::cli) struct Item {
     /// Where it is.
-    pub(super) place: Place,
-    pub(super) record: Result<UserRecord, Bad>,
+    pub(in crate::cli) place: Place,
+    pub(in crate::cli) record: Result<UserRecord, Bad>,
     /// How many bytes of the input have been read.
     pub(super) read: u64,
 }
 
 /// A place in the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(in crate::cli) struct Place {
     /// Which file, from 0.
-    pub(super) file: usize,
+    pub(in crate::cli) file: usize,
     /// From 1.
-    pub(super) line: u64,
+    pub(in crate::cli) line: u64,
 }
 
 /// What was read and is not handed on yet. It is handed on before more is waited for: a record does not wait for the next one

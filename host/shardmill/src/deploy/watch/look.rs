@@ -1,10 +1,10 @@
 //! When a file that moves is to be read: what is decided at each look at it.
 
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use crate::watching::Identity;
 
 /// A file that has stood still for so long is read.
 pub(super) const SETTLE: Duration = Duration::from_millis(200);
@@ -17,14 +17,6 @@ pub(super) enum Seen {
     There(Identity),
     /// It cannot be looked at, and why.
     Gone(String),
-}
-
-/// What changes with a file's contents: another file in its place, by way of links or without, or another time or size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
-    file: [u64; 3],
-    /// Of its contents, and of anything about it: a copy may keep the former.
-    times: [(i64, i64); 2],
 }
 
 /// What is to be done.
@@ -56,17 +48,6 @@ struct Moving {
     since: Instant,
     /// Whether it was read, and was no whole file.
     is_incomplete: bool,
-}
-
-// === impl Identity ===
-
-impl Identity {
-    pub(super) fn of(metadata: &Metadata) -> Self {
-        Self {
-            file: [metadata.dev(), metadata.ino(), metadata.size()],
-            times: [(metadata.mtime(), metadata.mtime_nsec()), (metadata.ctime(), metadata.ctime_nsec())],
-        }
-    }
 }
 
 // === impl FileLook ===
@@ -130,7 +111,7 @@ mod tests {
 
     /// A file with this number.
     fn file(number: u64) -> Seen {
-        Seen::There(Identity { file: [1, number, 10], times: [(0, 0); 2] })
+        Seen::There(Identity::of_number(number))
     }
 
     fn gone() -> Seen {

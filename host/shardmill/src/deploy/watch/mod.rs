@@ -1,11 +1,10 @@
 //! Files that are watched: the configuration's and the plugins'.
 //!
-//! Each is looked at once a second, and at once when the kernel says that something in its folder has changed (`events`).
+//! Each is looked at once a second, and at once when the kernel says that something in its folder has changed ([`Events`]).
 //! `look` says when it is to be read: when it has stood still, and is whole. Looking follows links, so that a file that is
 //! replaced by way of them, as Kubernetes does with a ConfigMap, has changed as well. What comes of a file is delivered beside
 //! the looking: a plugin that is slow to start does not keep others waiting.
 
-mod events;
 mod look;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,10 +16,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use self::events::Events;
-use self::look::{FileLook, Identity, Next, Seen};
+use self::look::{FileLook, Next, Seen};
 use super::reloader::{self, Reloader, Why};
 use crate::config;
+use crate::watching::{Events, Identity};
 
 /// From one look to the next, where nothing is told.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -49,7 +48,7 @@ pub(crate) async fn run(reloader: Reloader, stop: CancellationToken) {
             let paths = paths(&reloader);
             files.retain(|path, _| paths.contains(path));
             for path in paths {
-                hear_of(&events, &path).await;
+                events.watch_file(&path).await;
                 if at_work.contains(&path) {
                     continue;
                 }
@@ -139,18 +138,6 @@ fn paths(reloader: &Reloader) -> BTreeSet<PathBuf> {
     let slots = reloader.deployer().0.slots.values();
     let current = slots.map(|slot| slot.setup().path.clone());
     current.chain(reloader.path().map(Path::to_owned)).chain(reloader.waiting_for()).collect()
-}
-
-/// Hears of the folder that a file is in, and of the one that it really is in.
-async fn hear_of(events: &Events, path: &Path) {
-    let folder = |path: &Path| match path.parent() {
-        Some(folder) if folder != Path::new("") => folder.to_owned(),
-        _here => PathBuf::from("."),
-    };
-    events.watch(&folder(path));
-    if let Ok(real) = tokio::fs::canonicalize(path).await {
-        events.watch(&folder(&real));
-    }
 }
 
 async fn deliver(reloader: Reloader, path: PathBuf, bytes: Vec<u8>) -> Delivered {

@@ -7,10 +7,10 @@ use serde_json::json;
 use shardmill_cause::with_causes;
 use shardmill_plugin::{Module, Need, Runtime, RuntimeOptions};
 
-use super::{Failure, output};
+use crate::cli::{Failure, output};
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The component.
     #[arg(value_name = "FILE.wasm")]
     file: PathBuf,
@@ -58,7 +58,7 @@ pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn describe(module: &Module) -> serde_json::Value {
+pub(in crate::cli) fn describe(module: &Module) -> serde_json::Value {
     json!({
         "contract": module.abi().to_string(),
         "form": module.form().to_string(),

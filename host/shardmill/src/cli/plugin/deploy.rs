@@ -6,9 +6,9 @@ use clap::Args;
 use hyper::Method;
 use shardmill_plugin::Digest;
 
-use super::remote::{Question, SLOW_LIMIT, Server, Token, ask, expect};
-use super::{Failure, output};
 use crate::admin::deploys::{DIGEST, DeployAnswer, FROM};
+use crate::cli::remote::{Question, SLOW_LIMIT, Server, Token, ask, expect};
+use crate::cli::{Failure, output};
 use crate::deploy::MAX_PLUGIN;
 
 pub(super) const EXAMPLES: &str = "\
@@ -22,7 +22,7 @@ changes nothing (exit status 78, and why). It lasts until that worker's next sta
 until the processor's own file changes.";
 
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The processor's name.
     #[arg(value_name = "PROCESSOR")]
     processor: String,
