@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::balance::Why;
 use crate::store::Document;
@@ -19,6 +20,10 @@ use crate::{LeaseEpoch, Moment, WorkerId};
 pub(crate) const FLEET: &str = "fleet/";
 const WORKERS: &str = "fleet/worker/";
 const PLANS: &str = "fleet/plan/";
+/// The post of whoever says who should have what.
+pub(crate) const LEADER: &str = "fleet/leader";
+/// The post of whoever looks on, to be the next leader.
+pub(crate) const DEPUTY: &str = "fleet/deputy";
 
 /// A worker's row. Its version moves at every beat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +42,9 @@ pub(crate) struct WorkerRow {
     /// The platform promises that no two processes with its id run at a time.
     #[serde(default)]
     pub(crate) runs_once: bool,
+    /// What it says of itself besides; nothing here depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<Value>,
 }
 
 /// What a worker should do.
@@ -167,6 +175,16 @@ mod tests {
         assert!(is_alive(&pulse, "new", 11) && !is_alive(&pulse, "new", 12));
         pulse.observe(at(7), [("old", 8)].into_iter());
         assert!(is_alive(&pulse, "old", 16) && !is_alive(&pulse, "old", 17));
+    }
+
+    #[test]
+    fn a_row_of_an_earlier_version_has_no_note_and_one_without_a_note_is_what_that_version_writes() {
+        let earlier = serde_json::json!({ "run": "r", "joined": 7, "is_leaving": false, "max": null });
+        let row: WorkerRow = read(&Document { version: 1, body: earlier }).unwrap();
+        assert_eq!((row.joined, &row.note), (7, &None));
+        assert!(serde_json::json!(row).get("note").is_none());
+        let noted = WorkerRow { note: Some(serde_json::json!({ "build": "1" })), ..row };
+        assert_eq!(read::<WorkerRow>(&Document { version: 2, body: serde_json::json!(noted) }), Some(noted));
     }
 
     #[test]

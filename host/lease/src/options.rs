@@ -1,7 +1,7 @@
 use std::time::Duration;
 
-use crate::WorkerId;
 use crate::clear::Delays;
+use crate::{Note, WorkerId};
 
 /// How a worker holds leases. All workers of an application must agree on `expiry`.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +50,8 @@ pub struct Options {
     pub parallelism: usize,
     /// The most leases that wait to be received by the user. At least 1. 1024.
     pub events: usize,
+    /// What this worker says of itself to whoever looks at the fleet. Nothing.
+    pub note: Note,
 }
 
 /// What to do about a worker of another system that lives on the same table.
@@ -109,6 +111,7 @@ impl Options {
             max_leases_per_worker: None,
             parallelism: 64,
             events: 1024,
+            note: Note::default(),
         }
     }
 

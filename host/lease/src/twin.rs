@@ -112,7 +112,8 @@ mod tests {
     const EXPIRY: Duration = Duration::from_secs(10);
 
     fn row(run: &str, joined: u64) -> WorkerRow {
-        WorkerRow { run: run.to_owned(), joined, generation: 0, is_leaving: false, max: None, runs_once: false }
+        let run = run.to_owned();
+        WorkerRow { run, joined, generation: 0, is_leaving: false, max: None, runs_once: false, note: None }
     }
 
     /// One beat a second, each finding such a row.

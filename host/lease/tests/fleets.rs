@@ -12,7 +12,7 @@ use shardmill_lease::balance::{Balance, Throughput};
 use shardmill_lease::change::{self, Change};
 use shardmill_lease::clear::Delays;
 use shardmill_lease::store::memory::{Call, Fault, Memory};
-use shardmill_lease::{Event, LeaseKey, Lost, Options, RunError, Takeover, WorkerId};
+use shardmill_lease::{Event, LeaseKey, Lost, Note, Options, Roster, RunError, Takeover, WorkerId};
 use shardmill_record::Checkpoint;
 use support::app::{App, Seen};
 use support::{Shards, Worker, key, options, position, shard};
@@ -226,6 +226,31 @@ async fn a_leader_that_is_killed_is_replaced_and_rows_that_were_deleted_come_bac
     fleet.seen.watch(Duration::from_secs(70)).await;
     assert_eq!(fleet.table.row(&row.key).unwrap().epoch.get(), 1, "created and taken anew");
     fleet.until_held(&[3, 3], SETTLED).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_looks_from_outside_sees_workers_with_what_they_say_of_themselves_and_who_leads_also_when_none_lives() {
+    let mut fleet = Fleet::new(2);
+    let note = Note::new(|| Some(serde_json::json!({ "build": "7" })));
+    let noted = fleet.start_with(|options| Options { note, ..options });
+    fleet.until_held(&[2], SETTLED).await;
+    let plain = fleet.start();
+    fleet.until_held(&[1, 1], SETTLED).await;
+    let roster = Roster::read(&fleet.table).await.unwrap();
+    let [first, second] = &roster.workers[..] else { panic!("two workers: {roster:?}") };
+    assert_eq!(first.note, Some(serde_json::json!({ "build": "7" })));
+    assert_eq!((&second.note, second.is_leaving), (&None, false));
+    assert_eq!((roster.leader.as_ref(), roster.deputy.as_ref()), (Some(&first.id), Some(&second.id)));
+    fleet.seen.watch(ROUND * 2).await;
+    let later = Roster::read(&fleet.table).await.unwrap();
+    assert!(later.workers.iter().zip(&roster.workers).all(|(later, before)| later.version > before.version));
+    noted.kill().await;
+    plain.kill().await;
+    fleet.seen.watch(ROUND * 2).await;
+    let dead = Roster::read(&fleet.table).await.unwrap();
+    fleet.seen.watch(EXPIRY).await;
+    assert_eq!(Roster::read(&fleet.table).await.unwrap(), dead, "what was said last is kept, and stands still");
+    assert_eq!(dead.workers.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

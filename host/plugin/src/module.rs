@@ -260,7 +260,10 @@ impl Module {
     }
 
     /// Whether a processor's grants cover the imports.
-    pub(crate) fn check_grants(&self, processor: &str, grants: &Grants) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// If they do not: each import, with the line of the configuration that grants it.
+    pub fn check_grants(&self, processor: &str, grants: &Grants) -> Result<(), Error> {
         refused(&self.0.name, self.0.interface.not_granted(processor, grants))
     }
 }

@@ -40,6 +40,7 @@ use crate::audit::Audit;
 use crate::balance::{Balance, Even};
 use crate::bell::Bell;
 use crate::fence::Lost;
+use crate::fleet;
 use crate::held::HeldLease;
 use crate::metrics::Metrics;
 use crate::options::{Invalid, Options};
@@ -234,8 +235,8 @@ impl Coordinator {
             bell: bell.clone(),
             view,
             membership: Membership::default(),
-            leader: Post::new("fleet/leader"),
-            deputy: Post::new("fleet/deputy"),
+            leader: Post::new(fleet::LEADER),
+            deputy: Post::new(fleet::DEPUTY),
             scanner: Scanner::new(random.random()),
             rounds: round::Rounds::new(surroundings.clock.now()),
             held: HashMap::new(),

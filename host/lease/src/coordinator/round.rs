@@ -179,6 +179,7 @@ impl Coordinator {
             is_leaving,
             max: self.options.max_leases_per_worker,
             runs_once: self.options.worker_runs_once,
+            note: self.options.note.taken(),
         };
         let beat = self.membership.beat(&self.surroundings, &self.me, &row).await?;
         let found = if let Beat::Foreign(found) = &beat { Some(found) } else { None };

@@ -68,7 +68,8 @@ pub(super) async fn deploy(
         Err(broken) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, &broken.to_string()),
     };
     let lasts = format!(
-        "it lasts until this worker's next start, or until {file} changes: put it there as well for it to stay"
+        "it lasts until this worker's next start, until {file} changes, or until another version is deployed to the whole \
+         fleet: put it there as well for it to stay"
     );
     let (switched, from) = match deployed {
         Deployed::Switched { from, .. } => (true, from),

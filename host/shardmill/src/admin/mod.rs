@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::deploy::{MAX_PLUGIN, Reloader};
+use crate::fleet::board::Board;
 
 pub use token::{Error as TokenError, Token};
 pub(crate) use token::{is_open, read as read_token};
@@ -54,6 +55,8 @@ pub struct Sources {
     pub worker: Arc<str>,
     /// What reads the configuration and the plugins again.
     pub(crate) reloader: Reloader,
+    /// What the fleet wants of this worker's plugins.
+    pub(crate) fleet: Board,
 }
 
 /// A server that has its port.
@@ -134,7 +137,12 @@ async fn ready(State(sources): State<Sources>) -> Response {
         true => (StatusCode::OK, Some("ready".to_owned())),
         false => (StatusCode::SERVICE_UNAVAILABLE, None),
     };
-    let lines = head.into_iter().chain(reasons).chain(sources.status.notes()).chain(deploys::notes(&sources.reloader));
+    let lines = head
+        .into_iter()
+        .chain(reasons)
+        .chain(sources.status.notes())
+        .chain(deploys::notes(&sources.reloader))
+        .chain(sources.fleet.notes());
     (code, lines.map(|line| line + "\n").collect::<String>()).into_response()
 }
 
@@ -164,6 +172,7 @@ async fn status_v1(State(sources): State<Sources>) -> Response {
         "worker": sources.worker.as_ref(),
         "unready": unready(&sources),
         "configuration": sources.reloader.told(),
+        "fleet": sources.fleet.json(),
         "processors": deploys::processors(&sources),
     });
     Json(body).into_response()

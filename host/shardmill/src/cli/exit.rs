@@ -47,7 +47,7 @@ impl Failure {
         Self { status, report: Report::new(Plain { message, help }) }
     }
 
-    fn of_class(class: Class, message: String) -> Self {
+    pub(super) fn of_class(class: Class, message: String) -> Self {
         match class {
             Class::Configuration => Self::configuration(message),
             Class::NotPermitted => Self::not_permitted(message),
@@ -102,6 +102,21 @@ impl Failure {
     /// What has failed, without what to do.
     pub(crate) fn message(&self) -> String {
         self.report.to_string()
+    }
+
+    /// The first of what has failed, for the exit status; the others are shown now.
+    pub(super) fn first(failures: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut failures = failures.into_iter();
+        let Some(first) = failures.next() else { return Ok(()) };
+        for failure in failures {
+            let _first_counts = failure.report();
+        }
+        Err(first)
+    }
+
+    /// In the place of what could not be had.
+    pub(super) fn json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": self.message() })
     }
 
     /// Shows the failure on standard error and gives the exit status.

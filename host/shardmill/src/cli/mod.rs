@@ -4,6 +4,7 @@ mod access;
 mod check;
 mod dead_letters;
 mod exit;
+mod fleet_status;
 mod grants;
 mod graph;
 mod local;
@@ -34,10 +35,12 @@ Examples:
   shardmill check --config shardmill.toml     is the configuration good, do the plugins load? --graph draws it
   shardmill run --config shardmill.toml       run until SIGTERM or Ctrl-C
   shardmill status                            what does a running worker do, and how far is it?
+  shardmill status --config shardmill.toml    and the whole fleet?
   shardmill pause orders                      tell it to rest; resume, restart and rewind likewise
   shardmill plugin new late-flights           a processor to begin with; test, bench and inspect likewise
   shardmill plugin test my_plugin.wasm --records events.jsonl     what does it make of these records?
   shardmill plugin deploy orders orders.wasm  another version of a plugin while the worker runs
+  shardmill plugin deploy orders URL -c shardmill.toml    to all workers; list, history and rollback likewise
   shardmill dead-letters list -c shardmill.toml      which records were given up, and why?
   shardmill tail orders                       what comes into a stream?
   shardmill put orders events.jsonl --key-field /user    records into a stream
@@ -61,7 +64,7 @@ enum Command {
     /// Run the processors of a configuration until SIGTERM or Ctrl-C, then drain, checkpoint and release.
     #[command(after_help = run::EXAMPLES)]
     Run(run::Arguments),
-    /// Show what a running worker does: its shards, their lag and checkpoints, and what stands still.
+    /// Show what a running worker does: its shards, their lag and checkpoints, and what stands still; or a whole fleet.
     #[command(after_help = remote::EXAMPLES)]
     Status(remote::StatusArguments),
     /// Let shards of a running worker rest: nothing is read, leases are kept.

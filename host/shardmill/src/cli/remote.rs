@@ -22,6 +22,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples:
   shardmill status
   shardmill status --json --admin http://10.0.0.7:9465
+  shardmill status --config shardmill.toml     the whole fleet, from its tables
   shardmill pause orders --token-file token
   shardmill resume orders --shard shardId-000000000003
   shardmill restart orders
@@ -71,6 +72,10 @@ pub(super) struct Question<'a> {
 pub(super) struct StatusArguments {
     #[command(flatten)]
     server: Server,
+    /// Show all workers of this configuration, from its tables: what they run, their leases, and who leads. No worker is
+    /// asked, and none has to live.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -120,6 +125,9 @@ pub(super) struct RewindArguments {
 
 /// `shardmill status`
 pub(super) async fn status(arguments: &StatusArguments) -> Result<(), Failure> {
+    if let Some(config) = &arguments.config {
+        return super::fleet_status::status(config, arguments.json).await;
+    }
     let question = Question { path: "/v1/status", ..Question::default() };
     let (code, body) = ask(&arguments.server.admin, Method::GET, question).await?;
     let status = expect(code, &body)?;

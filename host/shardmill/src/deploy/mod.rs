@@ -16,6 +16,7 @@ mod trial;
 pub(crate) mod watch;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -121,6 +122,9 @@ impl Deployer {
         }
         let from = slot.setup().path.display().to_string();
         let deployed = self.deploy_bytes(slot, (found, bytes), from).await;
+        if deployed.is_ok() {
+            slot.set_own(found);
+        }
         // A machine that could not do it may be able to when it is asked again.
         if !deployed.as_ref().is_err_and(Refusal::is_passing) {
             work.file = found;
@@ -137,6 +141,18 @@ impl Deployer {
     pub(crate) fn file(&self, processor: &str) -> String {
         let slot = self.0.slots.get(processor);
         slot.map(|slot| slot.setup().path.display().to_string()).unwrap_or_default()
+    }
+
+    /// The processor's file, and the last version of it that was taken. `None` if there is no such processor.
+    pub(crate) fn own(&self, processor: &str) -> Option<(PathBuf, Digest)> {
+        self.0.slots.get(processor).map(|slot| slot.own())
+    }
+
+    /// Tells no more that this was not taken: nobody wants it any more.
+    pub(crate) fn forget_refused(&self, processor: &str, digest: &Digest) {
+        if let Some(slot) = self.0.slots.get(processor) {
+            slot.forget_refused(digest);
+        }
     }
 
     /// What is told of each processor's plugin.

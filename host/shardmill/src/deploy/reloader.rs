@@ -298,7 +298,7 @@ impl Reloader {
         slot.set_setup(setup);
         slot.set_file_trouble(None);
         let is_new = std::mem::replace(&mut work.file, file) != file;
-        match prepared {
+        let report = match prepared {
             Some(prepared) => PluginReport::of_deployed(self.0.deployer.switch(slot, prepared)),
             None => {
                 if is_new {
@@ -306,7 +306,12 @@ impl Reloader {
                 }
                 PluginReport::Unchanged
             }
+        };
+        // One that was refused before is not made again, and not taken.
+        if slot.running().digest == file {
+            slot.set_own(file);
         }
+        report
     }
 
     /// Puts in force what is no plugin's.

@@ -1,5 +1,6 @@
 //! Where a processor's plugin is, of which one version is current.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -25,6 +26,8 @@ pub(crate) struct Slot {
     /// Instances that are not called any more and have not ended yet.
     ending: TaskTracker,
     setup: Mutex<Arc<Setup>>,
+    /// The last version of the processor's file that was taken.
+    own: Mutex<Digest>,
     /// Held while another version is made: one after the other.
     work: tokio::sync::Mutex<Work>,
     told: Mutex<Told>,
@@ -71,6 +74,7 @@ impl Slot {
             current: Mutex::new(Arc::new(Version::new(pool, from))),
             ending: TaskTracker::new(),
             setup: Mutex::new(Arc::new(setup)),
+            own: Mutex::new(file),
             work: tokio::sync::Mutex::new(Work { file }),
             told: Mutex::default(),
         }
@@ -120,6 +124,17 @@ impl Slot {
     /// Says what it says now; for who has the right to make another version.
     pub(crate) fn set_setup(&self, setup: Setup) {
         *self.setup.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(setup);
+    }
+
+    /// The processor's file, and the last version of it that was taken: it may be another one that runs, because somebody
+    /// has deployed that in other ways.
+    pub(crate) fn own(&self) -> (PathBuf, Digest) {
+        (self.setup().path.clone(), *self.own.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Says that what is in the processor's file was taken; for who has the right to make another version.
+    pub(crate) fn set_own(&self, file: Digest) {
+        *self.own.lock().unwrap_or_else(PoisonError::into_inner) = file;
     }
 
     /// The right to make another version, and what that takes.
@@ -184,6 +199,13 @@ impl Slot {
             told.refused = Some(Refused { digest, from, reason, since: time(SystemTime::now()) });
         }
         !is_known
+    }
+
+    /// Tells no more that this was not taken.
+    pub(crate) fn forget_refused(&self, digest: &Digest) {
+        let digest = digest.to_string();
+        let mut told = self.told();
+        told.refused = told.refused.take().filter(|refused| refused.digest != digest);
     }
 
     /// Says what is wrong with the processor's file. Whether that is news.

@@ -107,6 +107,19 @@ impl Class {
             _other => Self::Running,
         }
     }
+
+    /// Of a failure to use a table.
+    pub(crate) fn of_store(error: &store::Error) -> Self {
+        match error {
+            store::Error::NotPermitted { .. } | store::Error::Credentials { .. } => Self::NotPermitted,
+            store::Error::WrongTable { .. } => Self::Configuration,
+            store::Error::Throttled { .. }
+            | store::Error::Unknown { .. }
+            | store::Error::NoTable { .. }
+            | store::Error::Unavailable { .. } => Self::Unavailable,
+            _other => Self::Running,
+        }
+    }
 }
 
 // === impl Error ===
@@ -126,15 +139,7 @@ impl Error {
             Self::Undone(_) => Class::Stopped,
             Self::Consumer { source, .. } => match source.as_ref() {
                 shardmill_engine::Error::Stream(error) => Class::of_stream(error.kind()),
-                shardmill_engine::Error::Store(error) => match error {
-                    store::Error::NotPermitted { .. } | store::Error::Credentials { .. } => Class::NotPermitted,
-                    store::Error::WrongTable { .. } => Class::Configuration,
-                    store::Error::Throttled { .. }
-                    | store::Error::Unknown { .. }
-                    | store::Error::NoTable { .. }
-                    | store::Error::Unavailable { .. } => Class::Unavailable,
-                    _other => Class::Running,
-                },
+                shardmill_engine::Error::Store(error) => Class::of_store(error),
                 shardmill_engine::Error::OtherStream { .. }
                 | shardmill_engine::Error::OtherForm { .. }
                 | shardmill_engine::Error::SameStreams { .. }

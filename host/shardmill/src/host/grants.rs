@@ -67,14 +67,18 @@ pub(super) fn read(grants: &config::Grants) -> Result<Grants, Error> {
     for (name, source) in &grants.secrets {
         secrets.insert(name.clone(), secret(name, source)?);
     }
-    Ok(Grants {
+    Ok(Grants { environment, secrets, ..without_values(grants) })
+}
+
+/// What a processor is granted, but for values that may be where it runs alone.
+pub(super) fn without_values(grants: &config::Grants) -> Grants {
+    Grants {
         clocks: grants.clocks,
         random: grants.random,
         metrics: grants.metrics,
-        environment,
-        secrets,
         http: grants.http.clone(),
-    })
+        ..Grants::default()
+    }
 }
 
 fn of_host(variable: &str, what: impl FnOnce() -> String) -> Result<String, Error> {

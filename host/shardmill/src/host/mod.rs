@@ -26,6 +26,8 @@ use crate::aws::{self, Clients};
 use crate::config::{self, Config};
 use crate::dead_letters;
 use crate::deploy::{self, CLOSE_WITHIN, Deployer, Reloader, Setup, Slot};
+use crate::fleet::board::Board;
+use crate::fleet::follower::{self, Follower};
 use crate::guest::{Lent, PluginGuest};
 
 pub(crate) use error::Class;
@@ -64,6 +66,7 @@ pub struct Host {
     admin: Option<Server>,
     sources: Sources,
     reloader: Reloader,
+    followers: Vec<Follower>,
     progress: Progress,
     bounds: Bounds,
     allowance: Allowance,
@@ -76,6 +79,20 @@ pub struct Host {
 pub struct Progress {
     engine: shardmill_engine::Metrics,
     status: Status,
+}
+
+/// Sees whether a module is one that a processor may run: its contract, and what it is granted. It is not started, because
+/// what it needs for that may be with the workers alone.
+pub(crate) async fn check_module(
+    config: &Config,
+    processor: &config::Processor,
+    name: &str,
+    bytes: Vec<u8>,
+) -> Result<(), Error> {
+    let runtime = parts::runtime(config, shardmill_plugin::Metrics::default())?;
+    let refused = |source| Error::Plugin { processor: processor.name.clone(), source };
+    let module = runtime.load_within(name, bytes, &processor.limits.load).await.map_err(refused)?;
+    module.check_grants(&processor.name, &grants::without_values(&processor.grants)).map_err(refused)
 }
 
 // === impl Builder ===
@@ -148,6 +165,7 @@ impl Builder {
         let (mut consumers, mut stages, mut guests, mut loaded) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
         let (mut slots, mut digests) = (BTreeMap::new(), BTreeMap::new());
         let watchdog = watch::Sender::new(config.watchdog);
+        let board = Board::default();
         for (processor, module) in config.processors.values().zip(modules?) {
             tracing::info!(
                 processor = processor.name, streams = processor.stream_ids().collect::<Vec<_>>().join(", "),
@@ -200,7 +218,10 @@ impl Builder {
             let parts = Parts {
                 inputs: parts::inputs(&config, processor, &clients),
                 key_form: processor.key_form,
-                lease_options: parts::lease_options(&config, processor, joined, &digests),
+                lease_options: shardmill_lease::Options {
+                    note: parts::note(&config, &processor.name, &board, &status),
+                    ..parts::lease_options(&config, processor, joined, &digests)
+                },
                 balance: parts::balance(&config),
                 read_limits: read_limits.clone(),
                 store: Arc::new(DynamoDb::new(clients.dynamodb.clone(), lease_table, parts::store_timeouts(&config))),
@@ -222,14 +243,33 @@ impl Builder {
         let progress = Progress { engine: metrics.engine, status: status.clone() };
         let stopping = CancellationToken::new();
         let deployer = Deployer::new(runtime.clone(), slots, status.clone(), metrics.deploy, stopping.clone());
+        let followers = parts::followers(&config, &clients, &deployer, &board, &metrics.fleet, &status);
         let live = deploy::Live { watchdog, is_watching: watch::Sender::new(config.reload.watch) };
         let worker = config.worker.as_str().into();
         let reloader = Reloader::new(deployer, config, self.source, live);
-        let sources =
-            Sources { status, registry: Arc::new(registry), stopping, token, worker, reloader: reloader.clone() };
+        let sources = Sources {
+            status,
+            registry: Arc::new(registry),
+            stopping,
+            token,
+            worker,
+            reloader: reloader.clone(),
+            fleet: board,
+        };
         let stages = stages.into_values().zip(guests).collect();
         let bounds = self.bounds;
-        Ok(Host { consumers, stages, admin, sources, reloader, progress, bounds, allowance, _runtime: runtime })
+        Ok(Host {
+            consumers,
+            stages,
+            admin,
+            sources,
+            reloader,
+            followers,
+            progress,
+            bounds,
+            allowance,
+            _runtime: runtime,
+        })
     }
 }
 
@@ -267,6 +307,8 @@ impl Host {
             tracing::info!(address = %server.address(), commands, "admin server: /healthz, /readyz, /metrics, /status");
             tokio::spawn(server.serve(self.sources.clone(), stop_admin.clone()))
         });
+        // The first batches see what the fleet wants. They end with this function too.
+        let _following = follower::start(self.followers, &drain).await;
         // Ends with this function, as everything that it delivers.
         let mut watching = JoinSet::new();
         watching.spawn(deploy::watch::run(self.reloader, drain.clone()));

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use prometheus_client::registry::Registry;
 use shardmill_engine::{
-    Backoff, BatchOptions, Batcher, Destination, Destinations, FailurePolicy, Flow, Input, PartitionBy, Stage, Target,
-    Window,
+    Backoff, BatchOptions, Batcher, Destination, Destinations, FailurePolicy, Flow, Input, PartitionBy, Stage, Status,
+    Target, Window,
 };
 use shardmill_lease::balance::{Balance, Even, Throughput};
-use shardmill_lease::store::dynamodb::Timeouts;
+use shardmill_lease::store::dynamodb::{DynamoDb, Timeouts};
 use shardmill_plugin::{LoadLimits, Module, Plugin, Pool, Runtime, RuntimeOptions};
 use shardmill_producer::BatchSender;
 use shardmill_record::BatchLimits;
@@ -23,7 +23,13 @@ use tokio::io::AsyncReadExt as _;
 use super::{Error, GrantError, grants};
 use crate::aws::Clients;
 use crate::config::{self, Config};
+use crate::deploy::Deployer;
 use crate::destination::StreamDestination;
+use crate::fleet::board::Board;
+use crate::fleet::fetch::Fetcher;
+use crate::fleet::follower::{self, Follower};
+use crate::fleet::shelf::Shelf;
+use crate::fleet::{self, home};
 
 /// The numbers of every room, in one registry.
 pub(super) struct AllMetrics {
@@ -34,6 +40,7 @@ pub(super) struct AllMetrics {
     pub(super) plugin: shardmill_plugin::Metrics,
     pub(super) dead_letters: crate::dead_letters::Metrics,
     pub(super) deploy: crate::deploy::Metrics,
+    pub(super) fleet: crate::fleet::metrics::Metrics,
 }
 
 // === impl AllMetrics ===
@@ -48,6 +55,7 @@ impl AllMetrics {
             plugin: shardmill_plugin::Metrics::register(registry),
             dead_letters: crate::dead_letters::Metrics::register(registry),
             deploy: crate::deploy::Metrics::register(registry),
+            fleet: crate::fleet::metrics::Metrics::register(registry),
         }
     }
 }
@@ -303,6 +311,44 @@ pub(super) fn lease_options(
         worker_runs_once: config.worker_runs_once,
         ..shardmill_lease::Options::new(format!("{}-{}", config.application, processor.name), config.worker.clone())
     }
+}
+
+/// What a worker tells the fleet of itself in the row of a consumer.
+pub(super) fn note(config: &Config, consumer: &str, board: &Board, status: &Status) -> shardmill_lease::Note {
+    let here = home::at_home(config, consumer);
+    let names: Vec<&str> = here.iter().map(|processor| processor.name.as_str()).collect();
+    fleet::note::of_consumer(consumer, &names, board, status)
+}
+
+/// What lets each processor run what the fleet wants of it.
+pub(super) fn followers(
+    config: &Config,
+    clients: &Clients,
+    deployer: &Deployer,
+    board: &Board,
+    metrics: &fleet::metrics::Metrics,
+    status: &Status,
+) -> Vec<Follower> {
+    let fetcher = Fetcher::new();
+    let shelf = Shelf::beside(config.cache_dir.as_deref());
+    let follower = |processor: &config::Processor| {
+        let home = home::home(config, &processor.name)?;
+        let table = DynamoDb::new(clients.dynamodb.clone(), home.lease_table.as_ref()?, store_timeouts(config));
+        let (consumer, status) = (home.name.clone(), status.clone());
+        Follower::new(follower::Parts {
+            processor: processor.name.clone(),
+            worker: config.worker.to_string(),
+            sidecar: Arc::new(table),
+            switch: Arc::new(deployer.clone()),
+            fetcher: fetcher.clone(),
+            shelf: shelf.clone(),
+            board: board.clone(),
+            metrics: metrics.clone(),
+            leads: Box::new(move || status.snapshot().get(&consumer).is_some_and(|consumer| consumer.leads)),
+            pace: fleet::pace(&config.leases),
+        })
+    };
+    config.processors.values().filter_map(follower).collect()
 }
 
 /// Processors to which outputs of others lead.

@@ -2,6 +2,7 @@
 
 mod bench;
 mod deploy;
+pub(super) mod fleet;
 mod heard;
 mod inspect;
 mod latency;
@@ -30,9 +31,11 @@ pub(super) enum Command {
     Bench(bench::Arguments),
     /// Print what a component exports and imports, and whether this host takes it.
     Inspect(inspect::Arguments),
-    /// Let a running worker go on with another version of a processor's plugin.
+    /// Let a running worker, or all workers of a fleet, go on with another version of a processor's plugin.
     #[command(after_help = deploy::EXAMPLES)]
-    Deploy(deploy::Arguments),
+    Deploy(Box<deploy::Arguments>),
+    #[command(flatten)]
+    Fleet(fleet::Command),
 }
 
 pub(super) async fn run(command: &Command) -> Result<(), Failure> {
@@ -42,5 +45,6 @@ pub(super) async fn run(command: &Command) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::bench(arguments).await,
         Command::Inspect(arguments) => inspect::inspect(arguments).await,
         Command::Deploy(arguments) => deploy::deploy(arguments).await,
+        Command::Fleet(command) => fleet::run(command).await,
     }
 }
