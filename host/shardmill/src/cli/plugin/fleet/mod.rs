@@ -30,7 +30,7 @@ live run it in the end.";
 
 /// What else is about the versions that a fleet runs.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(in crate::cli) enum Command {
     /// Show which version of each plugin a fleet should run, and what each worker runs.
     #[command(after_help = EXAMPLES)]
     List(list::Arguments),
