@@ -32,12 +32,16 @@ impl Folder {
         path
     }
 
-    /// `shardmill plugin …` in this folder.
+    /// `shardmill plugin …` in this folder. Where nothing says what a plugin of the tests may do, it may do what it asks for.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut child = command();
         // What is compiled is compiled once for all tests.
         let cache = paths::target().join("test-cache");
         child.arg("plugin").args(arguments).current_dir(self.path()).env("XDG_CACHE_HOME", cache);
+        let has_grants = arguments.iter().any(|argument| matches!(*argument, "--grants" | "--config"));
+        if matches!(arguments.first(), Some(&("test" | "bench"))) && !has_grants {
+            child.args(["--grants", "clocks = true, random = true, metrics = true"]);
+        }
         child
     }
 

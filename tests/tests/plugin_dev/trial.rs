@@ -206,8 +206,8 @@ async fn a_plugin_that_cannot_be_run_is_refused() {
         };
         with(&["bad.wasm"], &["bad.wasm is not WebAssembly", "wasm32-wasip2"]).await;
         with(&["none.wasm"], &["none.wasm cannot be read", "build it"]).await;
-        let clocks = ["wasi:clocks/monotonic-clock", "grants = { clocks = true }"];
-        with(&[&rows, "--grants", "clocks = false"], &clocks).await;
+        let clocks = ["wasi:clocks/monotonic-clock", "--grants 'clocks = true, metrics = true'"];
+        with(&[&rows, "--grants", "metrics = true"], &clocks).await;
         let refused = r#"{"init":"refuse"}"#;
         let refusal = ["does not start", "`threshold` is missing", "here --guest-config is its `config`"];
         with(&[&rows, "--guest-config", refused], &refusal).await;

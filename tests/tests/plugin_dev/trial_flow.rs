@@ -21,6 +21,7 @@ application = "shop"
 stream = "orders"
 plugin = {rows:?}
 config = {{ do = "describe" }}
+grants = {{ clocks = true, random = true, metrics = true }}
 batch = {{ records = 2 }}
 filter = {{ patterns = [{{ data = {{ n = [{{ exists = true }}] }} }}], on-invalid-json = "fail" }}
 [processors.rows.outputs.out]
@@ -29,6 +30,7 @@ stream = "out"
 [processors.poison]
 stream = "orders"
 plugin = {poison:?}
+grants = {{ clocks = true, random = true, metrics = true }}
 "#
     );
     folder.write("shardmill.toml", config);

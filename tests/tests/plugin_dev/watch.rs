@@ -48,7 +48,7 @@ async fn it_is_done_again_when_a_file_changes_and_ends_well() {
     fs::copy(paths::plugin("guest_rows"), &wasm).expect("a plugin");
     let config = |what: &str| {
         format!(
-            "application = \"a\"\n[processors.p]\nstream = \"s\"\nplugin = \"deep/plugin.wasm\"\nconfig = {{ do = \"{what}\" }}\n\
+            "application = \"a\"\n[processors.p]\nstream = \"s\"\nplugin = \"deep/plugin.wasm\"\ngrants = {{ clocks = true, metrics = true }}\nconfig = {{ do = \"{what}\" }}\n\
              [processors.p.outputs.out]\nstream = \"o\"\n[processors.p.outputs.copies]\nstream = \"o\"\n"
         )
     };
@@ -135,7 +135,7 @@ async fn a_run_that_would_take_for_ever_is_broken_off_by_the_next_change() {
     let wasm = plugin("guest_rows");
     let config = |what: &str| {
         format!(
-            "application = \"a\"\n[processors.p]\nstream = \"s\"\nplugin = {wasm:?}\nconfig = {{ do = \"{what}\" }}\n\
+            "application = \"a\"\n[processors.p]\nstream = \"s\"\nplugin = {wasm:?}\ngrants = {{ clocks = true, metrics = true }}\nconfig = {{ do = \"{what}\" }}\n\
              limits = {{ batch-timeout = \"1h\" }}\n[processors.p.outputs.out]\nstream = \"o\"\n"
         )
     };

@@ -90,9 +90,10 @@ impl Member {
         let decided = deployment.aim(self.id.as_str(), file);
         let aim = decided.digest;
         let state = match trouble {
-            _ if *running == aim => State::AsWanted,
-            // What it says may be about what was wanted before, or about the same that was asked for once before.
+            // What it says is about what was wanted before, or about the same that was asked for once before. What it ran
+            // then it may not run any more, even where that is what is wanted now.
             _ if (*looked_at, *revision) != (aim, decided.revision) => State::Pending,
+            _ if *running == aim => State::AsWanted,
             Some(reason) => State::Trouble(reason.clone()),
             None if *is_local => State::Local,
             None => State::Pending,
@@ -111,7 +112,7 @@ impl Progress {
             let Stand { running, aim, state } = member.stand(processor, deployment);
             let should = aim.map_or_else(|| deployment.includes(member.id.as_str()), |aim| Some(aim) == wanted);
             progress.should += usize::from(should);
-            progress.have += usize::from(should && running == wanted);
+            progress.have += usize::from(should && running == wanted && state == State::AsWanted);
             let trouble = match state {
                 State::AsWanted => continue,
                 State::Pending => {
@@ -185,6 +186,14 @@ mod tests {
         let mut before = member("w", "one", "two", Some("gone"));
         before.note.plugins.values_mut().for_each(|plugin| plugin.revision = 1);
         assert_eq!(state(&before), State::Pending);
+        // It may have gone on to something else since then.
+        let mut early = member("w", "two", "two", None);
+        early.note.plugins.values_mut().for_each(|plugin| plugin.revision = 1);
+        assert_eq!(state(&early), State::Pending);
+        assert_eq!(
+            Progress::of("copy", &deployment, &[early]),
+            Progress { should: 1, pending: 1, ..Progress::default() }
+        );
         assert_eq!(state(&member("w", "local", "two", None)), State::Local);
         assert_eq!(state(&Member { note: Note::default(), ..member("w", "two", "two", None) }), State::Untold);
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use shardmill_cause::with_causes;
-use shardmill_plugin::{Metrics, Module, Plugin, Pool, Pooled, Runtime};
+use shardmill_plugin::{Metrics, Module, Need, Plugin, Pool, Pooled, Runtime, module};
 
 use crate::cli::{Failure, text};
 use crate::config::{self, Config, Processor};
@@ -181,7 +181,12 @@ impl Room {
         let metrics = Metrics::register(&mut registry);
         let runtime = self.runtime(self.config.cache_dir.clone(), metrics.clone())?;
         let module = self.module(&runtime, bytes).await?;
-        let plugin = host::plugin(&runtime, module.clone(), &self.processor).map_err(|error| self.refused(error))?;
+        let plugin = host::plugin(&runtime, module.clone(), &self.processor).map_err(|error| match error {
+            host::Error::Plugin { source: module::Error::NotGranted { .. }, .. } if !self.has_config => {
+                Failure::from(error).help(format!("or say --grants '{}'", granted(&module)))
+            }
+            error => self.refused(error),
+        })?;
         let pool = plugin.pool(1);
         Ok(Loaded { module, plugin, metrics, registry, pool })
     }
@@ -200,6 +205,11 @@ impl Room {
         }
         failure.help("here --guest-config is its `config`, --limits its `limits` and --grants its `grants`; or name a configuration with --config")
     }
+}
+
+/// What a plugin cannot do without, as `--grants` says it.
+fn granted(module: &Module) -> String {
+    module.needs().into_iter().map(Need::line).collect::<Vec<_>>().join(", ")
 }
 
 fn object(text: &str) -> Result<Value, String> {
