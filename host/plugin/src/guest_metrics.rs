@@ -17,6 +17,9 @@ const LABELS: usize = 8;
 const VALUE_BYTES: usize = 128;
 /// The label that the host adds.
 const PROCESSOR: &str = "processor";
+/// Labels that the text format itself adds to some kinds: a series that had one twice would spoil the answer to whoever asks
+/// for the metrics, all of it.
+const RESERVED_LABELS: [&str; 2] = ["le", "quantile"];
 const HISTOGRAM_BUCKETS: u16 = 13;
 /// Time series that a histogram is: its buckets and the one without a bound, its sum and its count.
 const HISTOGRAM_SERIES: usize = HISTOGRAM_BUCKETS as usize + 3;
@@ -68,10 +71,17 @@ pub(crate) enum Measurement {
     Observe(f64),
 }
 
-/// The measurement was not kept: a name, a label, its type or its value is not allowed, or the processor has too many
-/// series.
+/// Why a measurement was not kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Dropped;
+pub(crate) enum Dropped {
+    /// A name, a label or its value is not allowed.
+    NotAllowed,
+    /// The processor has as many series as it may have.
+    TooMany,
+    /// Under this name this or another processor has measured something of another kind, and the text format has one kind
+    /// for a name.
+    OtherKind,
+}
 
 // === impl GuestMetrics ===
 
@@ -87,18 +97,18 @@ impl GuestMetrics {
         let kind = measurement.kind();
         if !measurement.is_finite() {
             // A sum that is no number would stay so.
-            return Err(Dropped);
+            return Err(Dropped::NotAllowed);
         }
         let name = if kind == Kind::Counter { name.strip_suffix("_total").unwrap_or(name) } else { name };
         if !is_name(name) || RESERVED_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
-            return Err(Dropped);
+            return Err(Dropped::NotAllowed);
         }
         let labels = checked(processor, labels)?;
         let mut families = self.lock();
         let Families { by_name, series } = &mut *families;
         if let Some(family) = by_name.get(name) {
             if family.kind != kind {
-                return Err(Dropped);
+                return Err(Dropped::OtherKind);
             }
             if let Some(found) = family.series.get(&labels) {
                 found.record(measurement);
@@ -108,7 +118,7 @@ impl GuestMetrics {
         let count = series.entry(processor.to_owned()).or_default();
         let with_this = *count + kind.series();
         if with_this > max_series {
-            return Err(Dropped);
+            return Err(Dropped::TooMany);
         }
         *count = with_this;
         let family = by_name.entry(name.to_owned()).or_insert_with(|| Family { kind, series: BTreeMap::new() });
@@ -143,14 +153,15 @@ fn is_name(name: &str) -> bool {
 fn checked(processor: &str, mut labels: Labels) -> Result<Labels, Dropped> {
     let allowed = |(name, value): &(String, String)| {
         let leads = name.starts_with(|first: char| first.is_ascii_lowercase());
-        is_name(name) && leads && name != PROCESSOR && value.len() <= VALUE_BYTES
+        let is_ours = name == PROCESSOR || RESERVED_LABELS.contains(&name.as_str());
+        is_name(name) && leads && !is_ours && value.len() <= VALUE_BYTES
     };
     if labels.len() > LABELS || !labels.iter().all(allowed) {
-        return Err(Dropped);
+        return Err(Dropped::NotAllowed);
     }
     labels.sort();
     if labels.windows(2).any(|pair| pair[0].0 == pair[1].0) {
-        return Err(Dropped);
+        return Err(Dropped::NotAllowed);
     }
     labels.insert(0, (PROCESSOR.to_owned(), processor.to_owned()));
     Ok(labels)
@@ -274,19 +285,32 @@ mod tests {
         let metrics = GuestMetrics::default();
         let record = |name: &str, labels, value| metrics.record("flights", 2, name, labels, value);
         for name in ["", "Late", "la-te", "a_sum", "é", &"x".repeat(65)] {
-            assert_eq!(record(name, Vec::new(), Measurement::Add(1)), Err(Dropped), "{name}");
+            assert_eq!(record(name, Vec::new(), Measurement::Add(1)), Err(Dropped::NotAllowed), "{name}");
         }
         let long = "x".repeat(129);
         let many: Vec<_> = (0..9).map(|number| (format!("l{number}"), String::new())).collect();
-        for bad in [labels(&[("processor", "x")]), labels(&[("a", ""), ("a", "b")]), labels(&[("a", &long)]), many] {
-            assert_eq!(record("late", bad, Measurement::Add(1)), Err(Dropped));
+        let twice = labels(&[("a", ""), ("a", "b")]);
+        for bad in [labels(&[("processor", "x")]), twice, labels(&[("a", &long)]), many] {
+            assert_eq!(record("late", bad, Measurement::Add(1)), Err(Dropped::NotAllowed));
         }
         record("late", Vec::new(), Measurement::Add(1)).unwrap();
-        assert_eq!(record("late", Vec::new(), Measurement::Set(1.0)), Err(Dropped));
+        assert_eq!(record("late", Vec::new(), Measurement::Set(1.0)), Err(Dropped::OtherKind));
         record("late", labels(&[("a", "1")]), Measurement::Add(1)).unwrap();
-        assert_eq!(record("late", labels(&[("a", "2")]), Measurement::Add(1)), Err(Dropped));
+        assert_eq!(record("late", labels(&[("a", "2")]), Measurement::Add(1)), Err(Dropped::TooMany));
         record("late", labels(&[("a", "1")]), Measurement::Add(1)).unwrap();
         metrics.record("other", 2, "late", Vec::new(), Measurement::Add(1)).unwrap();
+    }
+
+    #[test]
+    fn labels_of_the_text_format_are_not_a_guests() {
+        let metrics = GuestMetrics::default();
+        for label in ["le", "quantile"] {
+            let bad = || labels(&[(label, "1.0")]);
+            for value in [Measurement::Observe(1.0), Measurement::Set(1.0), Measurement::Add(1)] {
+                let kept = metrics.record("flights", 100, "delay", bad(), value);
+                assert_eq!(kept, Err(Dropped::NotAllowed), "{label}: {value:?}");
+            }
+        }
     }
 
     #[test]
@@ -294,9 +318,9 @@ mod tests {
         let metrics = GuestMetrics::default();
         let record = |name: &str, value| metrics.record("flights", HISTOGRAM_SERIES + 1, name, Vec::new(), value);
         record("delay", Measurement::Observe(1.0)).unwrap();
-        assert_eq!(record("other", Measurement::Observe(1.0)), Err(Dropped));
+        assert_eq!(record("other", Measurement::Observe(1.0)), Err(Dropped::TooMany));
         record("level", Measurement::Set(1.0)).unwrap();
-        assert_eq!(record("late", Measurement::Add(1)), Err(Dropped));
+        assert_eq!(record("late", Measurement::Add(1)), Err(Dropped::TooMany));
         record("delay", Measurement::Observe(2.0)).unwrap();
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics));
@@ -311,8 +335,8 @@ mod tests {
         let metrics = GuestMetrics::default();
         let record = |name: &str, value| metrics.record("flights", 100, name, Vec::new(), value);
         for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
-            assert_eq!(record("level", Measurement::Set(value)), Err(Dropped));
-            assert_eq!(record("delay", Measurement::Observe(value)), Err(Dropped));
+            assert_eq!(record("level", Measurement::Set(value)), Err(Dropped::NotAllowed));
+            assert_eq!(record("delay", Measurement::Observe(value)), Err(Dropped::NotAllowed));
         }
         for by in [u64::MAX - 1, 7, u64::MAX] {
             record("late", Measurement::Add(by)).unwrap();

@@ -8,12 +8,13 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::guest_log::GuestLog;
-use crate::guest_metrics::Measurement;
+use crate::guest_metrics::{Dropped, Measurement};
 use crate::http::{Client, Http};
 use crate::limiter::Limiter;
 use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
 use crate::threads::{Computed, Pace};
+use crate::told::{Tell, Told};
 use crate::{Limits, wasi};
 
 /// Handles of host resources that an instance may hold at once, standard streams and timers.
@@ -44,6 +45,8 @@ pub(crate) struct Reach {
     /// Hides what of it is secret.
     pub(crate) mask: Mask,
     pub(crate) http: Option<Client>,
+    /// Which of its metrics the operator has been told of that are not kept.
+    pub(crate) told: Told,
 }
 
 /// The processor's `config` table.
@@ -130,8 +133,33 @@ impl Host {
         for (_, value) in &mut labels {
             mask.string(value);
         }
-        if guest.record(&self.processor, self.metric_series, name, labels, measurement).is_err() {
+        let kept = guest.record(&self.processor, self.metric_series, name, labels, measurement);
+        if let Err(dropped) = kept {
             self.metrics.guest_metric_dropped();
+            if dropped == Dropped::OtherKind {
+                self.tell_other_kind(name);
+            }
+        }
+    }
+}
+
+impl Host {
+    /// Nothing else says why the metric is missing, and it may be another processor that has its name.
+    fn tell_other_kind(&self, name: &str) {
+        let processor = &*self.processor;
+        match self.reach.told.is_new(name) {
+            Tell::This => tracing::warn!(
+                processor,
+                metric = name,
+                "a guest's measurements are dropped: under this name something of another kind is measured, by this or another \
+                 processor: give it another name"
+            ),
+            Tell::EnoughOfIt => tracing::warn!(
+                processor,
+                "measurements of more names are dropped than are told one by one: \
+                 shardmill_plugin_guest_metrics_dropped_total counts them"
+            ),
+            Tell::Nothing => {}
         }
     }
 }

@@ -40,6 +40,7 @@ mod shape;
 mod stdio;
 mod text;
 mod threads;
+mod told;
 mod wasi;
 
 pub use self::http::{HostPattern, HttpGrant, InvalidHost};

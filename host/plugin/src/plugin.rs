@@ -20,6 +20,7 @@ use crate::mask::{Mask, Masked as _};
 use crate::metrics::ProcessorMetrics;
 use crate::text::clean;
 use crate::threads::{Allowance, Kept, Line, Pace};
+use crate::told::Told;
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Need, Pool, Runtime, Timeout, module, wasi};
 
 /// How much is kept of why a component does not fit: it may name what the component has made up.
@@ -74,7 +75,7 @@ impl Plugin {
         let http = grants.http.clone().map(|grant| {
             Client::new(grant, Arc::clone(&processor), metrics.clone(), mask.clone(), runtime.http().clone())
         });
-        let reach = Reach { variables: grants.variables(), mask, http };
+        let reach = Reach { variables: grants.variables(), mask, http, told: Told::default() };
         let config = match settings.config {
             Value::Object(table) => table,
             _nothing => serde_json::Map::new(),

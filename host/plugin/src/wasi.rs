@@ -6,12 +6,10 @@ use wasmtime_wasi::p2::bindings::{cli, clocks, filesystem, io, random};
 use wasmtime_wasi::random::{WasiRandom, WasiRandomView as _};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder};
 
-use wasmtime_wasi_http::p2::bindings::http;
-use wasmtime_wasi_http::{WasiHttp, WasiHttpView as _};
-
 use crate::Need;
 use crate::guest_log::{GuestLog, Source};
 use crate::host::Host;
+use crate::http;
 use crate::stdio::Capture;
 
 /// Random bytes that a guest may ask for at once: the host makes them before it copies them.
@@ -56,9 +54,7 @@ pub(crate) fn link(linker: &mut Linker<Host>, has: impl Fn(Need) -> bool) -> was
         random::insecure::add_to_linker::<_, WasiRandom>(linker, Host::random)?;
     }
     if has(Need::Http) {
-        let options = http::types::LinkOptions::default();
-        http::types::add_to_linker::<_, WasiHttp>(linker, &options, Host::http)?;
-        http::outgoing_handler::add_to_linker::<_, WasiHttp>(linker, Host::http)?;
+        http::link(linker)?;
     }
     Ok(())
 }

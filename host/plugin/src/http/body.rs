@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, Sleep, sleep_until};
 use wasmtime_wasi_http::{Error, WasiBody};
 
@@ -35,6 +36,8 @@ pub(super) struct Answer {
     /// How long the guest would wait from one part to the next, if it says so.
     patience: Option<(Duration, Pin<Box<Sleep>>)>,
     ticket: Arc<Ticket>,
+    /// What its instance may hold.
+    _room: OwnedSemaphorePermit,
 }
 
 // === impl Bounded ===
@@ -73,10 +76,11 @@ impl Answer {
         deadline: Instant,
         patience: Option<Duration>,
         ticket: Arc<Ticket>,
+        room: OwnedSemaphorePermit,
     ) -> Self {
         let patience = patience.map(|patience| (patience, Box::pin(sleep_until(Instant::now() + patience))));
         let deadline = Box::pin(sleep_until(deadline));
-        Self { body: Some(body), left: limit, limit, deadline, patience, ticket }
+        Self { body: Some(body), left: limit, limit, deadline, patience, ticket, _room: room }
     }
 
     fn judge(&mut self, frame: &Frame<Bytes>) -> Result<(), Fault> {

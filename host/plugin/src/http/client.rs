@@ -12,10 +12,10 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 use super::connect::{Resolve, SystemResolver, Tls};
 use super::exchange::Exchange;
 use super::hosts::Target;
-use super::told::{Tell, Told};
 use super::{HttpGrant, Sent, TUNNEL};
 use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
+use crate::told::{Tell, Told};
 
 /// Bytes of a host's name in the log.
 const SHOWN_BYTES: usize = 300;
@@ -74,13 +74,15 @@ impl Client {
         Self(Arc::new(Inner { grant, turns, resolver, tls, metrics, processor, told: Told::default(), mask }))
     }
 
-    /// Makes a request, if it may be made. Whether it may is known at once; dropping what is returned ends it.
+    /// Makes a request, if it may be made. Whether it may is known at once; dropping what is returned ends it. `answers` has
+    /// one for each answer that the instance may hold.
     pub(super) fn send(
         &self,
         request: Request<WasiBody>,
         options: RequestOptions,
+        answers: &Arc<Semaphore>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
-        let exchange = Exchange::new(self.clone(), options);
+        let exchange = Exchange::new(self.clone(), options, Arc::clone(answers));
         match self.judge(&request) {
             // It runs on a task of its own, whose log is the guest's all the same.
             Ok(target) => Box::new(exchange.run(target, request).in_current_span().with_current_subscriber()),

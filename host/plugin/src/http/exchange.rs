@@ -9,6 +9,7 @@ use http::{Request, Response, Uri, header};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
@@ -24,6 +25,8 @@ use crate::metrics::ProcessorMetrics;
 pub(super) struct Exchange {
     client: Client,
     options: RequestOptions,
+    /// The instance's.
+    answers: Arc<Semaphore>,
     /// When it is to be over.
     deadline: Instant,
     ticket: Arc<Ticket>,
@@ -51,7 +54,7 @@ type Connection = http1::Connection<TokioIo<Box<dyn Stream>>, Bounded>;
 // === impl Exchange ===
 
 impl Exchange {
-    pub(super) fn new(client: Client, options: RequestOptions) -> Self {
+    pub(super) fn new(client: Client, options: RequestOptions, answers: Arc<Semaphore>) -> Self {
         let started = Instant::now();
         let ticket = Ticket {
             metrics: client.0.metrics.clone(),
@@ -60,7 +63,7 @@ impl Exchange {
             is_answered: AtomicBool::new(false),
             is_too_large: AtomicBool::new(false),
         };
-        Self { deadline: started + client.0.grant.timeout, client, options, ticket: Arc::new(ticket) }
+        Self { deadline: started + client.0.grant.timeout, client, options, answers, ticket: Arc::new(ticket) }
     }
 
     /// It is not made.
@@ -78,11 +81,13 @@ impl Exchange {
         target: Target,
         request: Request<WasiBody>,
     ) -> Result<(Response<WasiBody>, Box<dyn Future<Output = Result<(), Error>> + Send>), Fault> {
-        let Self { client, options, deadline, ticket } = self;
+        let Self { client, options, answers, deadline, ticket } = self;
         let grant = &client.0.grant;
         if declared(&request).is_some_and(|bytes| bytes > grant.request_bytes) {
             return Err(request_too_large(grant.request_bytes));
         }
+        // Before its turn: an instance that keeps its answers keeps no turn of others meanwhile.
+        let Ok(Ok(room)) = timeout_at(deadline, answers.acquire_owned()).await else { return Err(Fault::busy()) };
         let turn = timeout_at(deadline, Arc::clone(&client.0.turns).acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(Fault::busy()) };
         let turn = Arc::new(turn);
@@ -109,7 +114,7 @@ impl Exchange {
         let limit = grant.response_bytes;
         let patience = options.between_bytes_timeout;
         let answer =
-            answer.map(|body| Answer::new(body, limit, deadline, patience, Arc::clone(&ticket)).boxed_unsync());
+            answer.map(|body| Answer::new(body, limit, deadline, patience, Arc::clone(&ticket), room).boxed_unsync());
         let rest = async move {
             if let Some(connection) = connection
                 && timeout_at(deadline, connection).await.is_err()
@@ -237,7 +242,7 @@ impl Fault {
         Self { result: "refused", error }
     }
 
-    /// There was no turn for it in time.
+    /// There was no turn for it, or no room for its answer, in time.
     pub(super) fn busy() -> Self {
         Self { result: "busy", error: Error::ConnectionLimitReached }
     }

@@ -1,8 +1,8 @@
 //! Requests of guests over HTTP: to hosts that are listed, at addresses that may be reached, within bounds.
 //!
 //! [`hosts`] and [`address`] decide, [`client`] has what a processor's requests share, [`exchange`] makes one of them,
-//! [`connect`] its connection, and [`body`] bounds what goes over it. The host follows no redirect: a guest that does makes
-//! another request, which is judged like any other.
+//! [`connect`] its connection, [`body`] bounds what goes over it, and [`outside`] what a guest has the host keep of it before.
+//! The host follows no redirect: a guest that does makes another request, which is judged like any other.
 
 mod address;
 mod body;
@@ -10,24 +10,29 @@ mod client;
 mod connect;
 mod exchange;
 mod hosts;
-mod told;
+mod outside;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Request;
 use ipnet::IpNet;
+use tokio::sync::Semaphore;
 use wasmtime_wasi_http::p2::bindings::http::types::ErrorCode;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody, WasiHttpCtx, WasiHttpHooks};
 
 pub(crate) use client::{Client, Shared};
 pub use hosts::{HostPattern, InvalidHost};
+pub(crate) use outside::link;
 
 /// Bytes of one set of header fields that a guest makes, as the host keeps them, some 70 bytes a field included.
 const FIELDS_BYTES: usize = 16 << 10;
 /// How much of a request's body the host holds at a time, twice.
 const CHUNK_BYTES: usize = 16 << 10;
+/// Answers whose bodies an instance may hold at a time, unread or in part: the host keeps some hundred kilobytes of each.
+const ANSWERS: usize = 64;
 /// The methods that are granted if none are named.
 const METHODS: [&str; 7] = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"];
 /// It would make the host a tunnel to wherever its other end leads.
@@ -67,6 +72,8 @@ pub(crate) struct Http {
 /// What wasmtime asks of us.
 pub(crate) struct Hooks {
     client: Option<Client>,
+    /// One for each answer that the instance may hold.
+    answers: Arc<Semaphore>,
 }
 
 /// What is to become of a request: its answer, and what has to run for the answer's body to come.
@@ -105,7 +112,7 @@ impl Http {
     pub(crate) fn new(client: Option<Client>) -> Self {
         let mut context = WasiHttpCtx::new();
         context.set_field_size_limit(FIELDS_BYTES);
-        Self { context, hooks: Hooks { client } }
+        Self { context, hooks: Hooks { client, answers: Arc::new(Semaphore::new(ANSWERS)) } }
     }
 }
 
@@ -119,7 +126,7 @@ impl WasiHttpHooks for Hooks {
         _: Box<dyn Future<Output = Result<(), Error>> + Send>,
     ) -> Box<dyn Future<Output = Sent> + Send> {
         match &self.client {
-            Some(client) => client.send(request, options.unwrap_or_default()),
+            Some(client) => client.send(request, options.unwrap_or_default(), &self.answers),
             None => Box::new(std::future::ready(Err(Error::HttpRequestDenied))),
         }
     }

@@ -31,6 +31,8 @@ struct Scene {
     client: Client,
     metrics: Metrics,
     names: Arc<Names>,
+    /// What an instance may hold.
+    answers: Arc<Semaphore>,
 }
 
 /// A resolver that knows what it is told, and counts.
@@ -67,7 +69,8 @@ impl Scene {
         let of_processor = metrics.of_processor("flights");
         let shared = Shared { resolver, tls };
         let client = Client::new(grant, "flights".into(), of_processor, Mask::default(), shared);
-        Self { client, metrics, names }
+        let answers = Http::new(None).hooks.answers;
+        Self { client, metrics, names, answers }
     }
 
     async fn send(&self, request: Request<WasiBody>) -> Result<Answered, Error> {
@@ -83,7 +86,7 @@ impl Scene {
         request: Request<WasiBody>,
         options: RequestOptions,
     ) -> Result<(http::Response<WasiBody>, JoinHandle<()>), Error> {
-        let (answer, connection) = Pin::from(self.client.send(request, options)).await?;
+        let (answer, connection) = Pin::from(self.client.send(request, options, &self.answers)).await?;
         let connection = tokio::spawn(async move { Pin::from(connection).await.unwrap() });
         Ok((answer, connection))
     }

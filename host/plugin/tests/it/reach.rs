@@ -244,6 +244,33 @@ async fn a_refused_request_is_told_to_the_guest_and_once_to_the_operator() {
     assert_eq!((world.metrics.http_requests("flights", "refused"), open.load(Ordering::Relaxed)), (10, 0));
 }
 
+#[tokio::test]
+async fn a_text_that_the_host_would_keep_is_refused_if_it_is_long() {
+    // A guest does not say what nobody would read.
+    let (_log, _guard) = Log::capture();
+    let (port, _open) = server(false).await;
+    let world = World::new();
+    let grants = Grants { http: Some(reaching(port)), ..everything() };
+    let mut instance = instance(&world, grants).await;
+    let here = format!("http://127.0.0.1:{port}");
+    let x = |count: usize| "x".repeat(count);
+    // Each as long as it may be, and by a byte longer.
+    let texts = [64, 65].map(|most| json!({ "do": "fetch", "url": here, "method": x(most) }));
+    let texts = texts.into_iter().chain([300, 301].map(|most| {
+        let authority = format!("{}:{port}", x(most - 1 - port.to_string().len()));
+        json!({ "do": "fetch", "url": format!("http://{authority}/") })
+    }));
+    let texts =
+        texts.chain([16_384, 16_385].map(|most| json!({ "do": "fetch", "url": format!("{here}/{}", x(most - 1)) })));
+    let texts: Vec<Value> = texts.collect();
+    let told = outputs(&mut instance, &texts).await;
+    for pair in told.chunks(2) {
+        let said: Vec<&Value> = pair.iter().map(|told| &told["answers"][0]["error"]).collect();
+        assert_ne!(said[0], "the request is malformed", "{said:?}");
+        assert_eq!(said[1], "the request is malformed", "{said:?}");
+    }
+}
+
 // === secrets ===
 
 /// No line of a secret, in whatever form, is in a text.

@@ -153,3 +153,19 @@ async fn a_server_that_dies_is_a_failure_of_the_request_alone() {
     assert!(scene.count("failed") >= 4, "{}", scene.count("failed"));
     assert_eq!(scene.client.0.turns.available_permits(), 16);
 }
+
+#[tokio::test]
+async fn an_instance_holds_so_many_answers_and_no_more() {
+    let server = Server::start(async |call| call.answer(200, "", b"here").await).await;
+    let (mut scene, url) = one_host(&server, |grant| grant.timeout = Duration::from_millis(300));
+    assert_eq!(scene.answers.available_permits(), ANSWERS);
+    scene.answers = Arc::new(Semaphore::new(2));
+    let begin = async || scene.begin(get(&url), RequestOptions::default()).await;
+    let (first, _second) = (begin().await.unwrap(), begin().await.unwrap());
+    assert!(matches!(begin().await.err(), Some(Error::ConnectionLimitReached)));
+    assert_eq!((scene.count("busy"), server.connections()), (1, 2));
+    // One that is let go makes room, read or not.
+    drop(first);
+    let third = begin().await.unwrap();
+    assert_eq!(third.0.status(), 200);
+}

@@ -148,3 +148,25 @@ async fn series_without_number_long_names_and_absurd_values_leave_the_metrics_bo
             .is_some_and(|count| count.parse::<u64>().unwrap() > 600)
     }));
 }
+
+#[tokio::test]
+async fn measurements_of_two_kinds_under_one_name_are_dropped_and_told_once() {
+    let (log, _guard) = Log::capture();
+    let metrics = "shardmill:processor/metrics@0.1.0";
+    let observe = "(call $observe (i32.const 65536) (i32.const 4) (i32.const 0) (i32.const 0) (f64.const 1))";
+    let guest = Guest::attacking(&format!(
+        "(call $add (i32.const 65536) (i32.const 4) (i32.const 0) (i32.const 0) (i64.const 1)) {}",
+        repeated(3, observe)
+    ))
+    .importing(metrics, "add", "$add", "(param i32 i32 i32 i32 i64)")
+    .importing(metrics, "observe", "$observe", "(param i32 i32 i32 i32 f64)")
+    .with("(data (i32.const 65536) \"late\")");
+    let host = Host::within(&guest, limits()).await;
+    host.survived().await;
+    let told: Vec<_> = log.all_lines().into_iter().filter(|line| line.contains("another kind")).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains(r#"processor="hostile""#) && told[0].contains(r#"metric="late""#), "{told:?}");
+    let text = host.text();
+    assert!(text.contains(r#"shardmill_plugin_guest_metrics_dropped_total{processor="hostile"} 3"#), "{text}");
+    assert!(text.contains(r#"shardmill_guest_late_total{processor="hostile"} 1"#), "{text}");
+}

@@ -1,10 +1,10 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-/// So many refusals are told one by one: a guest can make up names without end.
+/// So many things are told one by one: a guest can make up names without end.
 const MOST: usize = 32;
 
-/// What the operator has been told of a processor's refused requests: each host once.
+/// What the operator has been told of a processor: each host that it is refused, or each name, once.
 #[derive(Debug, Default)]
 pub(crate) struct Told(Mutex<HashSet<String>>);
 
