@@ -1,9 +1,9 @@
 use wasmtime::ResourceLimiter;
 
+use crate::engine::{CORE_INSTANCES, MEMORIES, TABLES};
+
 /// A table's entry is a pointer on the host.
 const TABLE_ENTRY_BYTES: usize = 8;
-/// Core instances, memories and tables of one component: a Python guest has 38, one and a few.
-const PARTS: usize = 256;
 
 /// Keeps the sum of all memories and tables of an instance within one budget: a component can have many of both.
 #[derive(Debug)]
@@ -74,15 +74,15 @@ impl ResourceLimiter for Limiter {
     }
 
     fn instances(&self) -> usize {
-        PARTS
+        CORE_INSTANCES as usize
     }
 
     fn tables(&self) -> usize {
-        PARTS
+        TABLES as usize
     }
 
     fn memories(&self) -> usize {
-        PARTS
+        MEMORIES as usize
     }
 }
 

@@ -153,6 +153,26 @@ pub enum Error {
         /// The limit.
         limit: Duration,
     },
+    /// No process can be started to compile it in.
+    #[error(
+        "{name} is not compiled: no process can be started to compile it in ({reason}): give the host a process and some \
+         memory more, or try again when the machine has them"
+    )]
+    NoProcess {
+        /// The guest's name.
+        name: String,
+        /// What the operating system says.
+        reason: String,
+    },
+    /// The program that compiles is another one than the one that runs.
+    #[error(
+        "{name} is not compiled: the program that compiles guests has been replaced by another version of this one: \
+         restart the host"
+    )]
+    OtherProgram {
+        /// The guest's name.
+        name: String,
+    },
     /// The process that compiled it ended before it was done.
     #[error(
         "{name} was not compiled: the process that compiles has ended ({how}), as it does when it needs more than the \
@@ -186,6 +206,7 @@ impl Module {
             Unreadable::NotWasm => Error::NotWasm { name: owned() },
             Unreadable::CoreModule => Error::CoreModule { name: owned() },
             Unreadable::Broken(reason) => Error::Broken { name: owned(), reason: clean(&reason, SHOWN_BYTES) },
+            Unreadable::TooMuch(reason) => Error::TooMuch { name: owned(), reason: reason.to_string() },
         })?;
         let contract = interface.contract().map_err(|reason| match reason {
             NoContract::OtherWorld => Error::OtherWorld { name: owned(), exports: Names(interface.exports.clone()) },

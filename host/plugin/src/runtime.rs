@@ -10,14 +10,15 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use wasmtime::component::Component;
-use wasmtime::{Config, Engine, EngineWeak, InstanceAllocationStrategy, PoolingAllocationConfig};
+use wasmtime::{Engine, EngineWeak};
 
 use crate::cache::{Cache, Compatibility, Sealed};
 use crate::compiler::{self, Compiler, Stopped};
 use crate::http::Shared;
 use crate::interface::{Contract, Interface};
+use crate::text::clean;
 use crate::threads::Threads;
-use crate::{Digest, LoadLimits, Metrics, Module, module, plugin, shape};
+use crate::{Digest, LoadLimits, Metrics, Module, engine, module, plugin, shape};
 
 /// How often a guest that computes is interrupted, to give way to others if its turn has lasted so long, or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -25,14 +26,8 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// How many guests are compiled at a time. Each takes as many threads as there are processors; a second one gets on while the
 /// first is stuck.
 const COMPILING: usize = 2;
-
-/// Core instances of one component on average; a Python guest has 38.
-const CORE_INSTANCES: u32 = 40;
-/// Memories and tables of one component on average.
-const MEMORIES: u32 = 2;
-const TABLES: u32 = 8;
-/// Entries of one table; compilers that put every function of a large program into one table need tens of thousands.
-const TABLE_ENTRIES: usize = 100_000;
+/// How much is kept of why a component does not fit.
+const REASON_BYTES: usize = 1 << 10;
 
 /// How a [`Runtime`] is made.
 #[derive(Debug, Clone)]
@@ -107,7 +102,7 @@ impl Runtime {
     /// # Errors
     /// If code cannot be compiled or run here at all, or if there are no threads for it. A cache that cannot be used is a warning.
     pub fn new(options: RuntimeOptions, metrics: Metrics) -> Result<Self, Error> {
-        let engine = engine(options.max_instances)?;
+        let engine = engine::with_pool(options.max_instances)?;
         start_clock(engine.weak())?;
         let cache = match &options.cache_dir {
             Some(directory) => Cache::open(directory, &engine),
@@ -192,6 +187,13 @@ impl Runtime {
             Stopped::Ended(how) => {
                 module::Error::CompileEnded { name: name.to_owned(), memory: limits.compile_memory_bytes, how }
             }
+            Stopped::Code(limit) => module::Error::TooMuch {
+                name: name.to_owned(),
+                reason: format!(
+                    "its compiled code has more than {limit} bytes, which is the most for a file of its size"
+                ),
+            },
+            Stopped::NoProcess(reason) => module::Error::NoProcess { name: name.to_owned(), reason },
         };
         // Nobody closes it.
         let turn = Arc::clone(compiling).acquire_owned().await.ok();
@@ -199,13 +201,9 @@ impl Runtime {
             && let Some(answer) = compiler.compile(bytes, limits).await
         {
             let answer = answer.map_err(stopped)?;
-            if let Some(sealed) = Compatibility::of(engine).open(&digest, answer) {
-                return Ok(sealed);
-            }
-            tracing::warn!(
-                guest = name,
-                "the process that compiles guests is another version of this program: the guest is compiled in this process"
-            );
+            // In this process nothing would bound it.
+            let sealed = Compatibility::of(engine).open(&digest, answer);
+            return sealed.ok_or_else(|| module::Error::OtherProgram { name: name.to_owned() });
         }
         compiler::compile_here(engine, digest, Arc::clone(bytes), limits, turn).await.map_err(stopped)
     }
@@ -219,9 +217,11 @@ impl Runtime {
         contract: Contract,
     ) -> Result<Component, module::Error> {
         let Inner { engine, cache, .. } = &*self.0;
-        let component = code
-            .component(engine)
-            .map_err(|error| module::Error::Compile { name: name.to_owned(), reason: format!("{error:#}") })?;
+        // It is this engine's code, so this says that it does not fit into an instance's share.
+        let component = code.component(engine).map_err(|error| module::Error::TooMuch {
+            name: name.to_owned(),
+            reason: clean(&format!("{error:#}"), REASON_BYTES),
+        })?;
         plugin::link(engine, &component, contract, |_any_grant| true)
             .map_err(|reason| module::Error::Types { name: name.to_owned(), reason })?;
         cache.store(digest, code);
@@ -259,57 +259,6 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .unwrap_or_else(|stopped| Err(module::Error::Compile { name: name.to_owned(), reason: stopped.to_string() }))
-}
-
-/// An engine that compiles the same code as one with instances, and takes no address space.
-pub(crate) fn compiling_engine() -> wasmtime::Result<Engine> {
-    Engine::new(&config())
-}
-
-/// An engine whose instances come from a pool that is reserved once, as large as the address space allows: a pool for
-/// 256 instances reserves 2 TiB of it, which a limit on the process (`ulimit -v`) may refuse.
-pub(crate) fn engine(max_instances: u32) -> Result<Engine, Error> {
-    let most = max_instances.max(1);
-    for instances in [most, most.div_ceil(2), most.div_ceil(4), most.div_ceil(16)] {
-        match Engine::new(config().allocation_strategy(pool(instances))) {
-            Ok(engine) => {
-                if instances < most {
-                    tracing::warn!(
-                        instances,
-                        wanted = most,
-                        "the address space has room for fewer guest instances than configured: raise `ulimit -v`"
-                    );
-                }
-                return Ok(engine);
-            }
-            Err(error) => tracing::debug!(instances, %error, "no pool of this size"),
-        }
-    }
-    tracing::warn!("no pool of guest instances fits the address space: each is given its memory when it is made");
-    let strategy = InstanceAllocationStrategy::OnDemand;
-    Engine::new(config().allocation_strategy(strategy)).map_err(|error| Error::Engine(format!("{error:#}")))
-}
-
-fn config() -> Config {
-    let mut config = Config::new();
-    config.wasm_component_model(true).epoch_interruption(true);
-    config
-}
-
-fn pool(instances: u32) -> PoolingAllocationConfig {
-    let mut pool = PoolingAllocationConfig::new();
-    pool.total_component_instances(instances)
-        .total_stacks(instances)
-        .total_core_instances(instances.saturating_mul(CORE_INSTANCES))
-        .total_memories(instances.saturating_mul(MEMORIES))
-        .total_tables(instances.saturating_mul(TABLES))
-        .max_core_instances_per_component(256)
-        .max_memories_per_component(instances.saturating_mul(MEMORIES).min(64))
-        .max_tables_per_component(instances.saturating_mul(TABLES).min(256))
-        .max_memories_per_module(8)
-        .max_tables_per_module(16)
-        .table_elements(TABLE_ENTRIES);
-    pool
 }
 
 /// Guests would never be interrupted without the clock, so it lives as long as any of them may run.

@@ -9,11 +9,15 @@ use wasmparser::{
     Instance, Parser, Payload,
 };
 
+use crate::nesting::{self, DEPTH, Unread};
+
 /// Instances of core modules and of components, all that come of a component when it is instantiated once. A Python guest
 /// has some fifty.
 const INSTANCES: u64 = 2_000;
 /// Imports and exports together, at the component's outside. WASI and the contract have some fifty.
-const OUTSIDE: u64 = 1_000;
+pub(crate) const OUTSIDE: usize = 1_000;
+/// Components that one component can name, whether it holds them or not: the compiler's own limit.
+const COMPONENTS: usize = 1_000;
 /// Functions of all core modules together. The engines of JavaScript and Python have some tens of thousands.
 const FUNCTIONS: u64 = 500_000;
 /// Bytes of one function. The loop of an interpreter, which is the largest that is in use, has some hundred thousand.
@@ -28,6 +32,10 @@ pub(crate) enum TooMuch {
     Elsewhere,
     #[error("it has more than {OUTSIDE} imports and exports, which is the most")]
     Outside,
+    #[error("it has types or components in one another, more than {DEPTH} deep, which is the most")]
+    Depth,
+    #[error("it has a component that names more than {COMPONENTS} others, which is the most")]
+    Components,
     #[error("it has more than {FUNCTIONS} functions, which is the most")]
     Functions,
     #[error("it has a function of {bytes} bytes, and {FUNCTION_BYTES} are the most")]
@@ -52,7 +60,13 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), TooMuch> {
         let depth = levels.len();
         match payload {
             Payload::Version { encoding: Encoding::Module, .. } => levels.push(None),
+            Payload::Version { encoding: Encoding::Component, .. } if depth == DEPTH => return Err(TooMuch::Depth),
             Payload::Version { encoding: Encoding::Component, .. } => levels.push(Some(Level::default())),
+            Payload::ComponentTypeSection(section) => {
+                if nesting::types_alone(bytes, section.range()) == Err(Unread::Deep) {
+                    return Err(TooMuch::Depth);
+                }
+            }
             Payload::End(_) => {
                 let ended = levels.pop().flatten();
                 if let (Some(ended), Some(Some(outer))) = (ended, levels.last_mut()) {
@@ -67,19 +81,20 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), TooMuch> {
                 }
             }
             Payload::ComponentImportSection(section) => {
-                outside += if depth == 1 { u64::from(section.count()) } else { 0 };
+                outside += if depth == 1 { section.count() as usize } else { 0 };
                 let Some(Some(level)) = levels.last_mut() else { continue };
                 let components = section.into_iter().flatten();
                 let components = components.filter(|import| matches!(import.ty, ComponentTypeRef::Component(_)));
-                level.components.extend(components.map(|_| None));
+                // As many as are too many, of any number.
+                level.components.extend(components.map(|_| None).take(COMPONENTS + 1));
             }
             Payload::ComponentExportSection(section) => {
-                outside += if depth == 1 { u64::from(section.count()) } else { 0 };
+                outside += if depth == 1 { section.count() as usize } else { 0 };
                 let Some(Some(level)) = levels.last_mut() else { continue };
                 for export in section.into_iter().flatten() {
                     if export.kind == ComponentExternalKind::Component {
                         // An export has an index of its own.
-                        level.components.push(level.component(export.index));
+                        level.push(level.component(export.index))?;
                     }
                 }
             }
@@ -88,7 +103,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), TooMuch> {
                     if let Some(component) = aliased(&levels, &alias)
                         && let Some(Some(level)) = levels.last_mut()
                     {
-                        level.components.push(component);
+                        level.push(component)?;
                     }
                 }
             }
@@ -108,9 +123,14 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), TooMuch> {
             }
             _ => {}
         }
-        // Of all levels only the innermost has changed: there can be a hundred thousand of them.
-        if levels.last().and_then(Option::as_ref).is_some_and(|level| level.instances > INSTANCES) {
-            return Err(TooMuch::Instances);
+        // Of all levels only the innermost has changed.
+        if let Some(Some(level)) = levels.last() {
+            if level.instances > INSTANCES {
+                return Err(TooMuch::Instances);
+            }
+            if level.components.len() > COMPONENTS {
+                return Err(TooMuch::Components);
+            }
         }
         if outside > OUTSIDE {
             return Err(TooMuch::Outside);
@@ -138,6 +158,11 @@ fn aliased(levels: &[Option<Level>], alias: &ComponentAlias<'_>) -> Option<Optio
 // === impl Level ===
 
 impl Level {
+    fn push(&mut self, component: Option<u64>) -> Result<(), TooMuch> {
+        self.components.push(component);
+        if self.components.len() > COMPONENTS { Err(TooMuch::Components) } else { Ok(()) }
+    }
+
     fn component(&self, index: u32) -> Option<u64> {
         self.components.get(index as usize).copied().flatten()
     }
@@ -234,8 +259,29 @@ mod tests {
             let imports: Vec<_> = (0..count).map(import).collect();
             component(&[section(7, &[1, 0x42, 0]), section(10, &vector(&imports))])
         };
-        assert_eq!(check(&imports(OUTSIDE as usize)), Ok(()));
-        assert_eq!(check(&imports(OUTSIDE as usize + 1)), Err(TooMuch::Outside));
+        assert_eq!(check(&imports(OUTSIDE)), Ok(()));
+        assert_eq!(check(&imports(OUTSIDE + 1)), Err(TooMuch::Outside));
+    }
+
+    #[test]
+    fn types_and_components_nest_so_deep_and_no_deeper() {
+        let types = |depth: usize| [&[1][..], &[0x42, 1, 1].repeat(depth - 1), &[0x42, 0]].concat();
+        let nested = |depth: usize| component(&[section(4, &component(&[section(7, &types(depth))]))]);
+        assert_eq!(check(&nested(DEPTH)), Ok(()));
+        assert_eq!(check(&nested(DEPTH + 1)), Err(TooMuch::Depth));
+        assert_eq!(check(&nested(1_000_000)), Err(TooMuch::Depth));
+        let components = |depth: usize| (1..depth).fold(component(&[]), |inner, _| component(&[section(4, &inner)]));
+        assert_eq!(check(&components(DEPTH)), Ok(()));
+        assert_eq!(check(&components(DEPTH + 1)), Err(TooMuch::Depth));
+    }
+
+    #[test]
+    fn components_that_are_named_over_and_over_are_counted() {
+        let inner = component(&[]);
+        // `(alias outer 0 0 (component))`: the component itself again.
+        let named = |count: usize| section(6, &vector(&vec![vec![4, 2, 0, 0]; count]));
+        assert_eq!(check(&component(&[section(4, &inner), named(COMPONENTS - 1)])), Ok(()));
+        assert_eq!(check(&component(&[section(4, &inner), named(COMPONENTS)])), Err(TooMuch::Components));
     }
 
     #[test]

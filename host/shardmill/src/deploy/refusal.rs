@@ -47,6 +47,7 @@ impl Refusal {
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Start(failure) | Self::Trial { failure, .. } => matches!(failure, Failure::Host(_)),
+            Self::Module(module::Error::NoProcess { .. }) => true,
             Self::Read { .. } | Self::Grants(_) | Self::TrialRecords { .. } => true,
             _other => false,
         }

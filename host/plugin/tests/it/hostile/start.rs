@@ -148,14 +148,35 @@ async fn components_in_components_do_not_multiply() {
 }
 
 #[tokio::test]
+async fn types_and_components_that_nest_deeper_than_a_stack_are_refused() {
+    let nested = |head: u8| section(7, &[&[1][..], &[head, 1, 1].repeat(1_000_000), &[head, 0]].concat());
+    for head in [0x41, 0x42] {
+        let outside = [b"\0asm\x0d\0\x01\0".to_vec(), nested(head)].concat();
+        let within = [b"\0asm\x0d\0\x01\0".to_vec(), section(4, &outside)].concat();
+        for bytes in [outside, [component(&[], &[BATCH]), within[8..].to_vec()].concat()] {
+            let text = refused(bytes).await.to_string();
+            assert!(text.contains("more than 100 deep") && text.contains("hostile.wasm"), "{text}");
+        }
+    }
+    let deep = (0..200)
+        .fold(b"\0asm\x0d\0\x01\0".to_vec(), |inner, _| [b"\0asm\x0d\0\x01\0".to_vec(), section(4, &inner)].concat());
+    let text = refused([component(&[], &[BATCH]), deep[8..].to_vec()].concat()).await.to_string();
+    assert!(text.contains("more than 100 deep"), "{text}");
+}
+
+#[tokio::test]
 async fn imports_and_exports_of_great_number_and_length_are_refused_in_few_words() {
-    let many: Vec<String> = (0..20_000).map(|number| format!("wasi:sockets/tcp{number}@0.2.6")).collect();
+    let many: Vec<String> = (0..900).map(|number| format!("wasi:sockets/tcp{number}@0.2.6")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let text = refused(component(&many, &[BATCH])).await.to_string();
-    assert!(text.contains("wasi:sockets/tcp0@0.2.6") && text.contains("and 19980 more") && text.len() < 5000, "{text}");
+    assert!(text.contains("wasi:sockets/tcp0@0.2.6") && text.contains("and 880 more") && text.len() < 5000, "{text}");
     let granted: Vec<String> = (0..2000).map(|number| format!("wasi:io/poll@0.2.{number}")).collect();
     let granted: Vec<&str> = granted.iter().map(String::as_str).collect();
     let text = refused(component(&granted, &[BATCH])).await.to_string();
+    assert!(text.contains("more than 1000 imports and exports"), "{text}");
+    // And in no more memory than a thousand take.
+    let millions = [crate::forge::leb(3_000_000), b"\0\0\x05\0".repeat(3_000_000)].concat();
+    let text = refused([b"\0asm\x0d\0\x01\0".to_vec(), section(10, &millions)].concat()).await.to_string();
     assert!(text.contains("more than 1000 imports and exports"), "{text}");
     let long = format!("acme:\u{1b}[2J{}/x@1.0.0", "n".repeat(90_000));
     let text = refused(component(&[&long], &[BATCH])).await.to_string();

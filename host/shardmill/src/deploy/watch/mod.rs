@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::look::{FileLook, Next, Seen};
+use super::MAX_PLUGIN;
 use super::reloader::{self, Reloader, Why};
 use crate::config;
 use crate::watching::{Events, Identity};
@@ -105,12 +106,20 @@ async fn look_at(file: &mut FileLook, path: &Path, reloader: &Reloader) -> Found
     if see(path).await != seen {
         return Found::LookAgain(look::SETTLE);
     }
-    if !is_last && !is_whole(path, &bytes, reloader) {
-        file.is_incomplete();
-        return Found::LookAgain(look::SETTLE);
+    if is_last {
+        file.dealt_with(seen);
+        return Found::Changed(bytes);
     }
-    file.dealt_with(seen);
-    Found::Changed(bytes)
+    match whole(path, bytes, reloader).await {
+        Some(bytes) => {
+            file.dealt_with(seen);
+            Found::Changed(bytes)
+        }
+        None => {
+            file.is_incomplete();
+            Found::LookAgain(look::SETTLE)
+        }
+    }
 }
 
 async fn see(path: &Path) -> Seen {
@@ -124,13 +133,28 @@ async fn see(path: &Path) -> Seen {
     }
 }
 
-/// Whether a file looks as if nobody were writing it.
-fn is_whole(path: &Path, bytes: &[u8], reloader: &Reloader) -> bool {
-    if reloader.path() != Some(path) {
-        return shardmill_plugin::module::check("", bytes).is_ok();
-    }
-    let folder = path.parent().unwrap_or(Path::new(""));
-    std::str::from_utf8(bytes).is_ok_and(|text| config::parse("", text, folder).is_ok())
+/// What is in a file, if it looks as if nobody were writing it.
+async fn whole(path: &Path, bytes: Vec<u8>, reloader: &Reloader) -> Option<Vec<u8>> {
+    let is_configuration = reloader.path() == Some(path);
+    // One that is larger than it may be is told of as it is, and not looked through for that.
+    let most = most(path, reloader);
+    let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+    let looking = move || {
+        let is_whole = if is_configuration {
+            std::str::from_utf8(&bytes).is_ok_and(|text| config::parse("", text, &folder).is_ok())
+        } else {
+            bytes.len() > most || shardmill_plugin::module::check("", &bytes).is_ok()
+        };
+        is_whole.then_some(bytes)
+    };
+    // On a thread for such: a large file takes a while, and this one has others to look at.
+    tokio::task::spawn_blocking(looking).await.ok().flatten()
+}
+
+/// Bytes that a plugin's file may have, for one of those that have it.
+fn most(path: &Path, reloader: &Reloader) -> usize {
+    let setups = reloader.deployer().0.slots.values().map(|slot| slot.setup());
+    setups.filter(|setup| setup.path == path).map(|setup| setup.load.file_bytes).max().unwrap_or(MAX_PLUGIN)
 }
 
 /// All files that are to be watched.
