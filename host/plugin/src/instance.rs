@@ -1,6 +1,6 @@
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use shardmill_record::Batch;
@@ -41,7 +41,13 @@ pub struct Instance {
     memory_at_first: usize,
     /// Calls since it has started.
     calls: u64,
+    /// Gone when it is.
+    identity: Arc<()>,
 }
+
+/// Which instance something is about, which may be gone.
+#[derive(Debug, Clone)]
+pub(crate) struct Identity(Weak<()>);
 
 /// A call of one of the guest's functions.
 type Calling<'a, T> = Pin<Box<dyn Future<Output = wasmtime::Result<T>> + Send + 'a>>;
@@ -59,12 +65,17 @@ struct Ended<T> {
 impl Instance {
     pub(crate) fn new(machine: Kept<Machine>, plugin: Plugin, metrics: ProcessorMetrics) -> Self {
         let memory = machine.memory();
-        Self { memory, memory_at_first: memory, calls: 0, machine: Some(machine), plugin, metrics }
+        let (machine, identity) = (Some(machine), Arc::new(()));
+        Self { memory, memory_at_first: memory, calls: 0, machine, plugin, metrics, identity }
     }
 
     /// What it does from now on counts.
     pub(crate) fn started(&mut self) {
         (self.memory_at_first, self.calls) = (self.memory, 0);
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        Identity(Arc::downgrade(&self.identity))
     }
 
     /// Why another one should take its place, if one should.
@@ -180,12 +191,13 @@ impl Instance {
         self.hook(id, shard, Event::GivenUp(records.to_vec())).await
     }
 
-    /// Tells that the instance will not be called again.
+    /// Tells that the instance will not be called again. The call is ended after `hook_timeout`, waits for a thread included.
     pub async fn shutdown(&mut self) -> Result<(), Failure> {
         if !self.plugin.module().hooks() {
             return Ok(());
         }
-        let allowance = Allowance::new(self.plugin.limits().hook_timeout);
+        // Waits for a thread included: nothing of it is tried again, and as long as it lasts it is one instance more.
+        let allowance = Allowance::with_waits(self.plugin.limits().hook_timeout);
         self.call(
             "shutdown",
             &allowance,
@@ -265,6 +277,18 @@ impl Instance {
 impl fmt::Debug for Instance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Instance({:?})", self.plugin)
+    }
+}
+
+// === impl Identity ===
+
+impl Identity {
+    pub(crate) fn is_of(&self, instance: &Instance) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&instance.identity))
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.0.strong_count() == 0
     }
 }
 

@@ -7,7 +7,8 @@ pub struct Limits {
     pub memory_bytes: usize,
     /// How long one `process-batch` may take, what it waits for included, but for a thread of guests. Default 60 s.
     pub batch_timeout: Duration,
-    /// How long one hook may take, counted in the same way; `revoked` has the time that is left instead. Default 10 s.
+    /// How long one hook may take, counted in the same way; `revoked` has the time that is left instead, and of `shutdown`
+    /// waits for a thread count. Default 10 s.
     pub hook_timeout: Duration,
     /// How long making an instance and its `init` may take together, counted in the same way. Default 30 s.
     pub start_timeout: Duration,

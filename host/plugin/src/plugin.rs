@@ -111,6 +111,12 @@ impl Plugin {
         &self.0.processor
     }
 
+    /// How many instances of the processor there are, of all versions of its plugin together.
+    pub fn instances_of_processor(&self) -> usize {
+        let instances = self.0.runtime.metrics().instances(&self.0.processor);
+        usize::try_from(instances).unwrap_or(0)
+    }
+
     /// A pool of at most so many instances at once, at least 1.
     pub fn pool(&self, instances: usize) -> Pool {
         Pool::new(self.clone(), instances)

@@ -2,19 +2,24 @@
 //!
 //! An instance that has had its number of calls, or whose memory has grown, is replaced, and nobody waits for that: its
 //! successor is started beside it while it works, and it ends when its place is free already. So there may be two more for
-//! a while than the pool has places, one that starts and one that ends; never more, so that a guest cannot make them pile
-//! up by starting slowly or refusing to end.
+//! a while than the pool has places, one that starts or has just started, and one that ends; never more, so that a guest
+//! cannot make them pile up by starting slowly or refusing to end: of two that end, one keeps its place meanwhile or waits
+//! for its turn among those that can be called.
 
-use std::collections::VecDeque;
+mod idle;
+
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use self::idle::{Idle, Waiting, let_go};
+use crate::instance::Identity;
 use crate::machine::End;
 use crate::{Failure, Instance, Plugin};
 
@@ -31,27 +36,19 @@ struct Inner {
     starting: Arc<Semaphore>,
     /// One, for an instance that ends and has no place any more.
     ending: Arc<Semaphore>,
+    /// One, for a call that waits for what is being started already.
+    waiting: Semaphore,
+    /// An instance has come that waits for a call, or none comes of the one that was being started.
+    came: Notify,
     idle: Mutex<Idle>,
 }
 
-/// The instances that wait for a call.
-#[derive(Default)]
-struct Idle {
-    /// The last one that was used is used first: its memory is warm, and the others' may be swapped out. So the first one
-    /// has waited longest.
-    instances: VecDeque<Waiting>,
-    /// A successor has come, and the one whose place it is to take was on loan: the next one that comes back and should
-    /// be replaced ends.
-    is_owed: bool,
-    /// Somebody looks after those that wait too long.
-    is_watched: bool,
-    /// Another pool has taken this one's places: nothing is started here to be used later.
-    is_followed: bool,
-}
-
-struct Waiting {
-    instance: Instance,
-    since: Instant,
+/// What a successor is started for.
+enum For {
+    /// One that ends by itself, after its last call.
+    Last,
+    /// One that has grown, and is to end when the successor is there.
+    Grown(Identity),
 }
 
 /// The right to have one instance on loan. Pools that follow one another share their places, so that a place that was
@@ -71,6 +68,17 @@ impl Pool {
     /// How many instances there may be beyond a pool's size, while some are replaced.
     pub const BEYOND: u32 = 2;
 
+    /// How many instances there may be of one processor, whose pools have this size: those of a pool, as many of the version
+    /// before, and one that is being tried.
+    pub const fn reserve(size: usize) -> usize {
+        size.saturating_add(Self::BEYOND as usize).saturating_mul(2).saturating_add(1)
+    }
+
+    /// How many places there are: instances that can be on loan at a time.
+    pub fn size(&self) -> usize {
+        self.0.size as usize
+    }
+
     /// A pool of at most so many instances (1 or more); none is made before it is needed.
     pub(crate) fn new(plugin: Plugin, instances: usize) -> Self {
         let size = u32::try_from(instances.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
@@ -79,8 +87,9 @@ impl Pool {
 
     fn with(plugin: Plugin, size: u32, permits: Arc<Semaphore>) -> Self {
         let one = || Arc::new(Semaphore::new(1));
-        let (starting, ending, idle) = (one(), one(), Mutex::default());
-        Self(Arc::new(Inner { plugin, size, permits, starting, ending, idle }))
+        let (starting, ending, waiting) = (one(), one(), Semaphore::new(1));
+        let (came, idle) = (Notify::new(), Mutex::default());
+        Self(Arc::new(Inner { plugin, size, permits, starting, ending, waiting, came, idle }))
     }
 
     /// The plugin whose instances these are.
@@ -123,9 +132,13 @@ impl Pool {
     /// # Errors
     /// If none is idle and a new one does not start.
     pub async fn lend(&self, Place(permit): Place) -> Result<Pooled, Failure> {
-        let idle = self.0.idle().instances.pop_back();
+        let mut idle = self.0.pop();
+        if idle.is_none() {
+            self.0.wait_for_one().await;
+            idle = self.0.pop();
+        }
         let instance = match idle {
-            Some(Waiting { mut instance, .. }) => {
+            Some(mut instance) => {
                 instance.occupy(permit);
                 instance
             }
@@ -133,7 +146,7 @@ impl Pool {
         };
         if instance.is_at_last_call() && self.0.idle().instances.is_empty() {
             // The next call finds it started, or nearly so.
-            self.0.start_successor(End::Calls);
+            self.0.start_successor(For::Last);
         }
         Ok(Pooled { pool: Arc::clone(&self.0), instance: Some(instance) })
     }
@@ -191,20 +204,38 @@ impl Inner {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The instance that a call is made on next.
+    fn pop(&self) -> Option<Instance> {
+        Some(self.idle().instances.pop_back()?.instance)
+    }
+
+    /// While an instance is being started, waits for that to end, or for any instance to come back: two that start take
+    /// longer than one. One call waits; of several, others start theirs, or they would all have waited in vain but one.
+    async fn wait_for_one(&self) {
+        let Ok(_only) = self.waiting.try_acquire() else { return };
+        let mut came = pin!(self.came.notified());
+        // Asked after that, or what comes between the two would not be noticed.
+        came.as_mut().enable();
+        if self.starting.available_permits() == 0 && self.idle().instances.is_empty() {
+            came.await;
+        }
+    }
+
     /// An instance comes back from a call.
     fn take_back(self: &Arc<Self>, mut instance: Instance) {
         let permit = instance.vacate();
         match instance.spent() {
             Some(End::Memory) => {
                 let mut idle = self.idle();
-                if std::mem::take(&mut idle.is_owed) {
+                if idle.owing.take_if(|owing| owing.is_of(&instance)).is_some() {
                     drop(idle);
                     return self.end(instance, End::Memory, permit);
                 }
                 // It works on until its successor is there.
+                let grown = instance.identity();
                 self.push(&mut idle, instance);
                 drop(idle);
-                self.start_successor(End::Memory);
+                self.start_successor(For::Grown(grown));
             }
             Some(end) => return self.end(instance, end, permit),
             None => self.push(&mut self.idle(), instance),
@@ -219,22 +250,23 @@ impl Inner {
             let pool = Arc::downgrade(self);
             idle.is_watched = spawn(let_go(pool));
         }
+        self.came.notify_waiters();
     }
 
-    /// Starts an instance beside the others, unless that is being done already. What it is for says what becomes of it: an
-    /// instance that has had its calls ends by itself, and one that has grown when its successor is there.
-    fn start_successor(self: &Arc<Self>, of: End) {
+    /// Starts an instance beside the others, unless that is being done already, or one that was started before has not taken
+    /// its place yet.
+    fn start_successor(self: &Arc<Self>, of: For) {
         let Ok(permit) = Arc::clone(&self.starting).try_acquire_owned() else { return };
         {
-            let idle = self.idle();
-            if idle.is_followed || (of == End::Memory && idle.is_owed) {
+            let mut idle = self.idle();
+            if idle.is_followed || (matches!(of, For::Grown(_)) && idle.is_owing()) {
                 return;
             }
         }
         let pool = Arc::clone(self);
         spawn(async move {
             match pool.plugin.start(None).await {
-                Ok(instance) => pool.take_in(instance, of),
+                Ok(instance) => pool.take_in(instance, of).await,
                 // What it was to replace works on, or the next call says so.
                 Err(failure) => {
                     let (processor, guest) = (pool.plugin.processor(), pool.plugin.module().name());
@@ -242,79 +274,75 @@ impl Inner {
                 }
             }
             drop(permit);
+            pool.came.notify_waiters();
         });
     }
 
     /// A successor has started.
-    fn take_in(self: &Arc<Self>, instance: Instance, of: End) {
-        let mut idle = self.idle();
-        if idle.is_followed {
-            drop(idle);
-            return self.end(instance, End::Closed, None);
-        }
-        self.push(&mut idle, instance);
-        if of != End::Memory {
-            return;
-        }
-        let grown = idle.instances.iter().position(|waiting| waiting.instance.spent() == Some(End::Memory));
-        match grown.and_then(|place| idle.instances.remove(place)) {
-            Some(Waiting { instance, .. }) => {
+    async fn take_in(self: &Arc<Self>, mut instance: Instance, of: For) {
+        {
+            let mut idle = self.idle();
+            if !idle.is_followed {
+                self.push(&mut idle, instance);
+                if let For::Grown(grown) = of {
+                    idle.owing = Some(grown);
+                }
                 drop(idle);
-                self.end(instance, End::Memory, None);
+                return self.settle();
             }
-            None => idle.is_owed = true,
         }
+        // Nobody needs it. As long as there is no room for its end, it counts as one that starts.
+        let Ok(room) = Arc::clone(&self.ending).acquire_owned().await else { return };
+        instance.ends_as(End::Closed);
+        self.finish(instance, room, None);
+    }
+
+    /// Ends the instance whose successor is there, if it waits for a call and there is room for its end.
+    fn settle(self: &Arc<Self>) {
+        let (mut instance, room) = {
+            let mut idle = self.idle();
+            let Some(owing) = idle.owing.take_if(|owing| !owing.is_gone()) else {
+                idle.owing = None;
+                return;
+            };
+            let place = idle.instances.iter().position(|waiting| owing.is_of(&waiting.instance));
+            let room = Arc::clone(&self.ending).try_acquire_owned();
+            let (Some(place), Ok(room)) = (place, room) else {
+                idle.owing = Some(owing);
+                return;
+            };
+            let Some(Waiting { instance, .. }) = idle.instances.remove(place) else { return };
+            (instance, room)
+        };
+        instance.ends_as(End::Memory);
+        self.finish(instance, room, None);
     }
 
     /// Ends an instance that will not be called again. Its place is free at once, unless another one is ending still: then
     /// it is when this one has ended.
     fn end(self: &Arc<Self>, mut instance: Instance, end: End, permit: Option<OwnedSemaphorePermit>) {
         instance.ends_as(end);
-        let room = Arc::clone(&self.ending).try_acquire_owned().ok();
-        let place = if room.is_some() { None } else { permit };
-        let plugin = self.plugin.clone();
+        match Arc::clone(&self.ending).try_acquire_owned() {
+            Ok(room) => self.finish(instance, room, None),
+            Err(_) => self.finish(instance, None, permit),
+        }
+    }
+
+    fn finish(
+        self: &Arc<Self>,
+        instance: Instance,
+        room: impl Into<Option<OwnedSemaphorePermit>>,
+        place: Option<OwnedSemaphorePermit>,
+    ) {
+        let (plugin, pool, room) = (self.plugin.clone(), Arc::downgrade(self), room.into());
         spawn(async move {
             plugin.end(instance).await;
             drop((room, place));
+            if let Some(pool) = pool.upgrade() {
+                pool.settle();
+            }
         });
     }
-}
-
-/// Lets go of instances that have waited too long, until there is one.
-async fn let_go(pool: Weak<Inner>) {
-    loop {
-        let Some(due) = next_due(&pool) else { return };
-        sleep_until(due).await;
-        let Some(pool) = pool.upgrade() else { return };
-        // One after another, so that they do not count beside those that take their places.
-        let Ok(room) = Arc::clone(&pool.ending).acquire_owned().await else { return };
-        let instance = {
-            let mut idle = pool.idle();
-            let keep = pool.plugin.limits().keep_idle;
-            let is_due = |waiting: &mut Waiting| waiting.since.elapsed() >= keep;
-            if idle.instances.len() > 1 { idle.instances.pop_front_if(is_due) } else { None }
-        };
-        if let Some(Waiting { mut instance, .. }) = instance {
-            instance.ends_as(End::Idle);
-            pool.plugin.end(instance).await;
-        }
-        drop(room);
-    }
-}
-
-/// When the next instance has waited too long; `None` ends the watch.
-fn next_due(pool: &Weak<Inner>) -> Option<Instant> {
-    let pool = pool.upgrade()?;
-    let mut idle = pool.idle();
-    if idle.instances.len() < 2 {
-        idle.is_watched = false;
-        return None;
-    }
-    let since = idle.instances.front()?.since;
-    // A time that never comes is not waited for.
-    let due = since.checked_add(pool.plugin.limits().keep_idle);
-    idle.is_watched = due.is_some();
-    due
 }
 
 /// Starts a task; outside of a runtime it is dropped, and what it holds with it.

@@ -7,6 +7,7 @@ use serde_json::json;
 use shardmill_plugin::{Grants, Limits, Metrics, Plugin, Pool, Runtime, RuntimeOptions, Settings};
 use tokio::time::{sleep, timeout};
 
+use crate::forge::{section, with_core_module};
 use crate::hostile::Guest;
 use crate::support::{batch, shard};
 
@@ -162,4 +163,113 @@ async fn a_crash_counts_as_one() {
         assert_eq!((scene.retired("failed"), scene.pool.idle()), (failed, 0));
     }
     scene.close().await;
+}
+
+/// A guest that has grown after its first batch, and that waits for a day when it is shut down.
+fn staying() -> Guest {
+    let stay = "(call $block (call $subscribe (i64.const 86400000000000))) (i32.const 1024)";
+    let guest = Guest { shutdown: stay.to_owned(), ..growing(20) };
+    guest
+        .importing("wasi:clocks/monotonic-clock@0.2.6", "subscribe-duration", "$subscribe", "(param i64) (result i32)")
+        .importing("wasi:io/poll@0.2.6", "[method]pollable.block", "$block", "(param i32)")
+}
+
+#[tokio::test]
+async fn instances_that_grow_and_refuse_to_end_do_not_pile_up() {
+    let limits = Limits { retire_above: 1, hook_timeout: Duration::from_secs(60), ..Limits::default() };
+    let scene = Scene::new(&staying(), limits, 2, 20).await;
+    for _ in 0..20 {
+        scene.call().await;
+        // What comes of it beside comes at once, on this thread.
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        let instances = scene.metrics.instances("flights");
+        assert!(instances <= 2 + i64::from(Pool::BEYOND), "{instances} instances");
+    }
+}
+
+#[tokio::test]
+async fn an_instance_that_has_grown_ends_as_soon_as_there_is_room_for_its_end() {
+    let limits = Limits { retire_above: 1, hook_timeout: Duration::from_millis(300), ..Limits::default() };
+    let scene = Scene::new(&staying(), limits, 1, 3).await;
+    scene.call().await;
+    scene.until("one that ends", |scene| scene.pool.idle() == 1 && scene.metrics.instances("flights") == 2).await;
+    // The second one waits until the time of the first one is over.
+    scene.call().await;
+    scene.until("the end of both", |scene| scene.retired("failed") == 2).await;
+    assert_eq!((scene.pool.idle(), scene.metrics.instances("flights")), (1, 1));
+    scene.close().await;
+}
+
+#[tokio::test]
+async fn a_call_takes_the_successor_that_is_being_started() {
+    // A while, during which others go on.
+    let init = "(local $i i32) (local.set $i (i32.const 30000000))
+        (loop (br_if 0 (local.tee $i (i32.sub (local.get $i) (i32.const 1))))) (i32.const 1024)";
+    let guest = Guest { init: init.to_owned(), ..Guest::default() };
+    let limits = Limits { instance_calls: Some(2), ..Limits::default() };
+    let scene = Scene::new(&guest, limits, 1, 5).await;
+    scene.call().await;
+    // Its last call has another one started.
+    scene.call().await;
+    assert_eq!(scene.pool.idle(), 0, "the successor has not come yet");
+    let on_loan = scene.pool.get().await.unwrap();
+    scene.until("the end of the first one", |scene| scene.retired("calls") == 1).await;
+    assert_eq!((scene.metrics.instances("flights"), scene.pool.idle()), (1, 0));
+    drop(on_loan);
+    scene.close().await;
+}
+
+#[tokio::test]
+async fn an_instance_that_breaks_down_takes_no_others_successor_with_it() {
+    // It crashes with its second batch.
+    let guest = Guest::attacking(
+        "(global.set $calls (i32.add (global.get $calls) (i32.const 1)))
+        (if (i32.eq (global.get $calls) (i32.const 2)) (then (unreachable)))
+        (drop (memory.grow (i32.const 50))) (i32.const 1024)",
+    )
+    .with("(global $calls (mut i32) (i32.const 0))");
+    let limits = Limits { memory_bytes: 4 << 20, ..Limits::default() };
+    let scene = Scene::new(&guest, limits, 1, 3).await;
+    scene.call().await;
+    // It is on loan when its successor comes, and does not come back.
+    let mut first = scene.pool.get().await.unwrap();
+    scene.until("a successor", |scene| scene.pool.idle() == 1).await;
+    first.process_batch(&shard(), &batch()).await.unwrap_err();
+    drop(first);
+    assert_eq!(scene.retired("failed"), 1);
+    // The successor has grown, and has one of its own.
+    scene.call().await;
+    scene.until("its successor", |scene| scene.retired("memory") == 1 && scene.pool.idle() == 1).await;
+    scene.close().await;
+}
+
+#[tokio::test]
+async fn one_guest_takes_no_other_ones_memories_tables_or_instances() {
+    let runtime = Runtime::new(RuntimeOptions { max_instances: 2, ..RuntimeOptions::default() }, Metrics::default());
+    let runtime = runtime.unwrap();
+    // One memory and one table of the shell's, and with these as many as there may be.
+    let memory = section(5, &[1, 0, 0]);
+    let table = section(4, &[1, 0x70, 0, 0]);
+    let plugin = async |sections: &[Vec<u8>], instances| {
+        let component = with_core_module(Guest::default().component(), sections, instances);
+        let module = runtime.load("greedy.wasm", component).await?;
+        let settings = Settings {
+            processor: "greedy".into(),
+            config: json!({}),
+            limits: Limits::default(),
+            grants: Grants { clocks: true, random: true, metrics: true, ..Grants::default() },
+        };
+        Plugin::new(&runtime, module, settings)
+    };
+    for (sections, most, said) in [(memory, 7, "8 in the pooling"), (table, 14, "16 in the pooling")] {
+        let sections = [sections];
+        let greedy = plugin(&sections, most).await.unwrap_or_else(|error| panic!("{error}"));
+        let _one = greedy.instance().await.unwrap();
+        // A share is left, whatever the other one has.
+        let _other = greedy.instance().await.unwrap();
+        let error = plugin(&sections, 51).await.unwrap_err().to_string();
+        assert!(error.contains("greedy.wasm") && error.contains(said), "{error}");
+    }
 }

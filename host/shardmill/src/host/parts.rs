@@ -73,9 +73,7 @@ pub(crate) fn runtime(config: &Config, metrics: shardmill_plugin::Metrics) -> Re
 /// Every processor can have all the instances that it may have and those that take others' places, as many of the version
 /// before, and one that is being tried.
 fn max_instances(config: &Config) -> u32 {
-    let beyond = Pool::BEYOND as usize;
-    let of_both = |processor: &config::Processor| 2 * (processor.limits.instances + beyond) + 1;
-    let instances: usize = config.processors.values().map(of_both).sum();
+    let instances: usize = config.processors.values().map(|processor| Pool::reserve(processor.limits.instances)).sum();
     u32::try_from(instances).unwrap_or(u32::MAX)
 }
 
