@@ -1,4 +1,5 @@
 use std::borrow::Cow;
+use std::cell::LazyCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use shardmill_record::ShardId;
@@ -108,10 +109,25 @@ impl GuestLog {
 
     /// One line with its fields.
     pub(crate) fn line(&self, level: Level, source: Source, message: &str, fields: &[(String, String)]) {
-        let message = self.masked(message);
-        if level == Level::ERROR {
-            // How a guest of the kit says why it crashes, whether or not the line has room in the log.
-            keep_tail(&mut self.state().tail, &clean(&message, self.0.line_bytes));
+        // How a guest of the kit says why it crashes.
+        let is_last_word = level == Level::ERROR;
+        self.tell(level, source, is_last_word, || self.0.mask.within(message, self.0.line_bytes), fields);
+    }
+
+    /// `message` is asked for if it is needed, because hiding secrets in it takes a while: last words are kept whether or not
+    /// the line has room in the log.
+    fn tell<'a>(
+        &self,
+        level: Level,
+        source: Source,
+        is_last_word: bool,
+        message: impl FnOnce() -> Cow<'a, str>,
+        fields: &[(String, String)],
+    ) {
+        let line_bytes = self.0.line_bytes;
+        let message = LazyCell::new(|| clean(&message(), line_bytes));
+        if is_last_word {
+            keep_tail(&mut self.state().tail, &message);
         }
         if !is_enabled(level) {
             return;
@@ -125,9 +141,7 @@ impl GuestLog {
             let message = format!("{dropped} lines were over the processor's limit and are not here");
             self.emit(Level::WARN, None, place.as_ref(), &message, None);
         }
-        let message = clean(&message, self.0.line_bytes);
-        let fields =
-            (!fields.is_empty()).then(|| self.fields(fields, self.0.line_bytes - message.len().min(self.0.line_bytes)));
+        let fields = (!fields.is_empty()).then(|| self.fields(fields, line_bytes - message.len().min(line_bytes)));
         self.emit(level, Some(source), place.as_ref(), &message, fields.as_deref());
     }
 
@@ -149,16 +163,21 @@ impl GuestLog {
         if bytes.is_empty() {
             return;
         }
-        let text = String::from_utf8_lossy(&bytes);
-        let mut text = if is_cut { self.0.mask.beginning(&text) } else { self.0.mask.text(&text) }.into_owned();
-        if is_cut {
-            text.push('…');
-        }
-        if source == Source::Stderr {
-            keep_tail(&mut self.state().tail, &clean(&text, self.0.line_bytes));
-        }
-        let level = if source == Source::Stderr { Level::WARN } else { Level::INFO };
-        self.line(level, source, &text, &[]);
+        let mask = &self.0.mask;
+        let message = || {
+            if is_cut {
+                // A part of a character is no part of a secret that begins before it.
+                let text = String::from_utf8_lossy(whole_characters(&bytes));
+                Cow::from(format!("{}…", mask.beginning(&text)))
+            } else {
+                Cow::from(mask.text(&String::from_utf8_lossy(&bytes)).into_owned())
+            }
+        };
+        let (level, is_last_word) = match source {
+            Source::Stderr => (Level::WARN, true),
+            Source::Stdout | Source::Log => (Level::INFO, false),
+        };
+        self.tell(level, source, is_last_word, message, &[]);
     }
 
     /// As JSON, as many as have room.
@@ -166,7 +185,7 @@ impl GuestLog {
         let mut kept = serde_json::Map::new();
         let mut left = room;
         for (name, value) in fields {
-            let (name, value) = (clean(&self.masked(name), left), clean(&self.masked(value), left));
+            let (name, value) = (self.0.mask.shown(name, left), self.0.mask.shown(value, left));
             match left.checked_sub(name.len() + value.len() + FIELD_BYTES) {
                 Some(rest) => left = rest,
                 None => break,
@@ -174,17 +193,6 @@ impl GuestLog {
             kept.insert(name, value.into());
         }
         serde_json::Value::Object(kept).to_string()
-    }
-
-    /// A text without secrets, as far as a line can show it.
-    fn masked<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let Inner { mask, line_bytes, .. } = &*self.0;
-        if mask.is_empty() {
-            return text.into();
-        }
-        // A secret that begins within the line is looked at whole. What comes after it has no room.
-        let end = text.floor_char_boundary(line_bytes.saturating_add(mask.reach()));
-        if end == text.len() { mask.text(text) } else { format!("{}…", mask.beginning(&text[..end])).into() }
     }
 
     fn emit(
@@ -226,6 +234,15 @@ fn is_enabled(level: Level) -> bool {
         Level::WARN => tracing::enabled!(target: "guest", Level::WARN),
         Level::ERROR => tracing::enabled!(target: "guest", Level::ERROR),
     }
+}
+
+/// Bytes without the beginning of a character at their end.
+fn whole_characters(bytes: &[u8]) -> &[u8] {
+    let begins = |place: &usize| bytes[*place] & 0b1100_0000 != 0b1000_0000;
+    // No character is longer than four bytes.
+    let Some(last) = (bytes.len().saturating_sub(4)..bytes.len()).rev().find(begins) else { return bytes };
+    let is_begun = std::str::from_utf8(&bytes[last..]).is_err_and(|error| error.error_len().is_none());
+    if is_begun { &bytes[..last] } else { bytes }
 }
 
 fn keep_tail(tail: &mut String, line: &str) {
@@ -305,9 +322,63 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::{Metrics, Secret};
+
+    fn log(secret: &str, line_bytes: usize, per_second: u32) -> GuestLog {
+        let (budget, metrics) = (Arc::new(Budget::new(per_second)), Metrics::default().of_processor("flights"));
+        GuestLog::new("flights".into(), budget, line_bytes, metrics, Mask::new(&[Secret::new(secret)]))
+    }
+
+    #[test]
+    fn secrets_are_looked_for_in_what_is_kept_and_nowhere_else() {
+        // Nobody listens in this test: no level is enabled.
+        let log = log("hunter22", 100, 1);
+        let looks = Cell::new(0);
+        let message = || {
+            looks.set(looks.get() + 1);
+            Cow::from("it is ***")
+        };
+        log.tell(Level::DEBUG, Source::Log, false, message, &[]);
+        log.tell(Level::INFO, Source::Stdout, false, message, &[]);
+        assert_eq!(looks.get(), 0);
+        log.tell(Level::ERROR, Source::Log, true, message, &[]);
+        assert_eq!((looks.get(), log.end().as_str()), (1, "it is ***"));
+        // And where somebody does, but the processor has said enough.
+        let subscriber = tracing_subscriber::fmt().with_max_level(Level::INFO).with_writer(std::io::sink).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for _ in 0..5 {
+                log.tell(Level::INFO, Source::Log, false, message, &[]);
+            }
+        });
+        assert_eq!(looks.get(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_that_is_cut_within_a_character_tells_nothing_of_a_secret(before in "[a-zä€🔑]{0,6}", cut in 0usize..60) {
+            let log = log("GEHEIMÄ€🔑N", cut, 1);
+            log.write(Source::Stderr, format!("{before}GEHEIMÄ€🔑N and more\n").as_bytes());
+            let told = log.end();
+            prop_assert!(!told.contains(|letter: char| "GEHIMÄN".contains(letter)), "{}", told);
+            if cut < before.len() {
+                prop_assert!(told.trim_end_matches('…').len() <= cut, "{}", told);
+            }
+        }
+
+        #[test]
+        fn only_a_character_that_is_not_whole_is_taken_off(text in "[aä€🔑]{1,4}", cut in 0usize..17, junk in any::<Vec<u8>>()) {
+            let cut = cut.min(text.len());
+            let whole = &text.as_bytes()[..text.floor_char_boundary(cut)];
+            prop_assert_eq!(whole_characters(&text.as_bytes()[..cut]), whole);
+            prop_assert!(junk.starts_with(whole_characters(&junk)));
+        }
+    }
 
     #[test]
     fn a_budget_allows_a_second_at_once_and_counts_the_rest() {

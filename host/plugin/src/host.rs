@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -47,6 +48,8 @@ pub(crate) struct Reach {
     pub(crate) http: Option<Client>,
     /// Which of its metrics the operator has been told of that are not kept.
     pub(crate) told: Told,
+    /// Whether the operator has been told of a metric whose name holds a secret.
+    pub(crate) has_told_of_name: AtomicBool,
 }
 
 /// The processor's `config` table.
@@ -128,6 +131,7 @@ impl Host {
         let mask = self.mask();
         if mask.finds(name) || labels.iter().any(|(name, _)| mask.finds(name)) {
             // A name cannot hold a mask.
+            self.tell_of_name();
             return self.metrics.guest_metric_dropped();
         }
         for (_, value) in &mut labels {
@@ -160,6 +164,17 @@ impl Host {
                  shardmill_plugin_guest_metrics_dropped_total counts them"
             ),
             Tell::Nothing => {}
+        }
+    }
+
+    /// Once: who wonders where a metric is may find it here, and the secret may be a word that many names have.
+    fn tell_of_name(&self) {
+        if !self.reach.has_told_of_name.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                processor = &*self.processor,
+                "a metric of the guest is dropped, because the value of one of its secrets occurs in the metric's name or in \
+                 that of a label: give one of them another name, or the secret another value"
+            );
         }
     }
 }

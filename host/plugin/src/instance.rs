@@ -13,12 +13,10 @@ use crate::abi::{Event, Exports, Returned};
 use crate::backtrace::frames;
 use crate::host::{Configuration, Host};
 use crate::machine::{End, Machine};
-use crate::mask::Masked;
 use crate::metrics::ProcessorMetrics;
-use crate::text::{clean, reason};
 use crate::threads::{Allowance, Kept, Pace};
 use crate::{
-    Failure, GivenUpRecord, HookOutcome, InvalidOutcome, Limits, Outcome, Plugin, ShardContext, Timeout, Trap,
+    Failure, GivenUpRecord, HookOutcome, InvalidOutcome, Limits, Mask, Outcome, Plugin, ShardContext, Timeout, Trap,
 };
 
 /// What wasmtime says when a guest hands over more than it may.
@@ -134,7 +132,7 @@ impl Instance {
             allowance,
             None,
             move |exports, store| Box::pin(async move { exports.init(store, config.text()).await }),
-            |refused| refused.map_err(|text| Failure::Refused(reason(text))),
+            |refused, mask| refused.map_err(|text| Failure::Refused(mask.reason(text))),
         )
         .await
     }
@@ -203,7 +201,7 @@ impl Instance {
             &allowance,
             None,
             |exports, store| Box::pin(exports.shutdown(store)),
-            |failed| failed.map_err(|text| Failure::Refused(reason(text))),
+            |failed, mask| failed.map_err(|text| Failure::Refused(mask.reason(text))),
         )
         .await
     }
@@ -236,11 +234,11 @@ impl Instance {
         allowance: &Allowance,
         shard: Option<&ShardContext>,
         call: impl for<'a> FnOnce(&'a Exports, &'a mut Store<Host>) -> Calling<'a, T> + Send + 'static,
-        read: fn(T) -> Result<R, Failure>,
+        read: fn(T, &Mask) -> Result<R, Failure>,
     ) -> Result<R, Failure>
     where
         T: Send + 'static,
-        R: Masked + Send + 'static,
+        R: Send + 'static,
     {
         let Some(mut machine) = self.machine.take() else {
             let reason = "the instance broke down in an earlier call and cannot be called";
@@ -294,33 +292,28 @@ impl Identity {
 
 // === impl Ended ===
 
-impl<R: Masked> Ended<R> {
+impl<R> Ended<R> {
     /// What a call came to. A machine that broke down is dropped here, where the guest ran: freeing its memory takes time.
     fn new<T>(
         mut machine: Kept<Machine>,
         result: wasmtime::Result<T>,
         limits: &Limits,
-        read: fn(T) -> Result<R, Failure>,
+        read: fn(T, &Mask) -> Result<R, Failure>,
     ) -> Self {
         let memory = machine.memory();
         let (result, machine) = match result {
             Ok(value) => {
                 machine.end_call();
-                (read(value), Ok(machine))
+                (read(value, machine.store.data().mask()), Ok(machine))
             }
             Err(error) => (Err(explain(&mut machine.store, error, limits)), Err(machine)),
-        };
-        // What a guest says of its failures goes to logs, dead letters and whoever asks for the status.
-        let mask = machine.as_ref().unwrap_or_else(|broken| broken).store.data().mask();
-        let result = match result {
-            Ok(returned) => Ok(returned.masked(mask)),
-            Err(failure) => Err(failure.masked(mask)),
         };
         Self { result, memory, machine: machine.ok() }
     }
 }
 
-/// What an error of wasmtime means.
+/// What an error of wasmtime means. It goes to logs, dead letters and whoever asks for the status, and some of it may be the
+/// guest's own words.
 pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &Limits) -> Failure {
     let host = store.data_mut();
     let stderr = host.log.end();
@@ -336,15 +329,18 @@ pub(crate) fn explain(store: &mut Store<Host>, error: wasmtime::Error, limits: &
     if cause.contains(FUEL_IS_USED_UP) {
         return Failure::InvalidOutcome(InvalidOutcome::TooLarge { limit: limits.outcome_bytes });
     }
+    let mask = host.mask();
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     let message = match (error.downcast_ref::<wasmtime::Trap>(), error.downcast_ref::<I32Exit>()) {
         (Some(trap), _) => trap.to_string(),
         (_, Some(I32Exit(status))) => format!("it exited with status {status}"),
         // The guest had returned, and the host could not read what.
-        _ if backtrace.is_none() => return InvalidOutcome::Malformed(clean(&format!("{error:#}"), TEXT_BYTES)).into(),
-        _ => clean(&cause, TEXT_BYTES),
+        _ if backtrace.is_none() => {
+            return InvalidOutcome::Malformed(mask.shown(&format!("{error:#}"), TEXT_BYTES)).into();
+        }
+        _ => mask.shown(&cause, TEXT_BYTES),
     };
-    let backtrace = backtrace.map(|backtrace| cut(&frames(backtrace))).unwrap_or_default();
+    let backtrace = backtrace.map(|backtrace| cut(&mask.within(&frames(backtrace), TEXT_BYTES))).unwrap_or_default();
     Failure::Trap(Trap { message, backtrace, stderr })
 }
 
@@ -355,7 +351,7 @@ fn has_grown(first: usize, now: usize, limits: &Limits) -> bool {
     limits.retire_above < 100 && grown * 100 > room * u128::from(limits.retire_above)
 }
 
-fn returned<T>(returned: Returned<T>) -> Result<T, Failure> {
+fn returned<T>(returned: Returned<T>, _: &Mask) -> Result<T, Failure> {
     Ok(returned??)
 }
 

@@ -53,6 +53,7 @@ pub use grants::{Grants, Need, Secret};
 pub use guest_metrics::GuestMetrics;
 pub use instance::Instance;
 pub use limits::{Limits, LoadLimits, OutcomeLimits};
+pub use mask::Mask;
 pub use metrics::Metrics;
 pub use module::{Abi, Form, Module};
 pub use outcome::{

@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
-use crate::{
-    FailedRecord, Failure, HookOutcome, InvalidOutcome, Outcome, Output, ProcessError, Secret, SkippedRecord, Trap,
-};
+use crate::Secret;
+use crate::text::{self, REASON_BYTES, clean};
 
 /// What stands where a secret was.
 const MASK: &str = "***";
@@ -16,19 +15,39 @@ pub(crate) const SHORTEST: usize = 4;
 /// Hides secrets in what a guest says: each value as it is, each line of one that has several, and both as they are written
 /// in a JSON text or in Rust's debug form. It is for accidents: a guest that wants to say a secret can write it backwards.
 /// Cheap to clone.
+///
+/// A text is hidden before any of it is cut off: a part of a secret passes for something else.
 #[derive(Clone, Default)]
-pub(crate) struct Mask(Option<Arc<Inner>>);
+pub struct Mask(Option<Arc<Inner>>);
+
+/// How a program writes a text in JSON.
+struct Json {
+    /// The characters that are written as their numbers, besides those that have to be.
+    escapes: fn(char) -> bool,
+    /// Whether the digits of numbers are capital letters.
+    is_capital: bool,
+}
+
+/// As most programs write it; as Go does, for HTML; and in ASCII alone, as Python, Java and .NET do.
+const JSON: [Json; 5] = [
+    Json { escapes: |_| false, is_capital: false },
+    Json { escapes: |character| matches!(character, '&' | '<' | '>' | '\u{2028}' | '\u{2029}'), is_capital: false },
+    Json { escapes: is_beyond_ascii, is_capital: false },
+    Json { escapes: is_beyond_ascii, is_capital: true },
+    Json {
+        escapes: |character| {
+            is_beyond_ascii(character) || matches!(character, '"' | '&' | '\'' | '+' | '<' | '>' | '`')
+        },
+        is_capital: true,
+    },
+];
 
 struct Inner {
     /// What is hidden.
     needles: Vec<String>,
+    /// Bytes of the longest of them.
+    longest: usize,
     finder: AhoCorasick,
-}
-
-/// What can hold a guest's words.
-pub(crate) trait Masked: Sized {
-    /// The same without secrets.
-    fn masked(self, mask: &Mask) -> Self;
 }
 
 // === impl Mask ===
@@ -46,7 +65,8 @@ impl Mask {
         let finder = AhoCorasick::builder().match_kind(MatchKind::Standard).build(&needles);
         // It fails for more than 2 GiB of needles, and an automaton that is not there would hide nothing.
         let finder = finder.expect("secrets are small");
-        Self(Some(Arc::new(Inner { needles, finder })))
+        let longest = needles.iter().map(String::len).max().unwrap_or_default();
+        Self(Some(Arc::new(Inner { needles, longest, finder })))
     }
 
     /// Whether there is nothing to hide.
@@ -77,9 +97,26 @@ impl Mask {
         }
     }
 
-    /// The bytes of the longest needle. So many bytes behind a place where a text is cut tell whether a secret is cut.
-    pub(crate) fn reach(&self) -> usize {
-        self.0.as_ref().and_then(|inner| inner.needles.iter().map(String::len).max()).unwrap_or(0)
+    /// A text without secrets, as far as so many bytes of it can be shown. Whoever shows it cuts it there.
+    pub(crate) fn within<'a>(&self, text: &'a str, bytes: usize) -> Cow<'a, str> {
+        let Some(inner) = &self.0 else { return text.into() };
+        // A secret that begins before the cut is looked at whole. What comes after it has no room.
+        let end = text.floor_char_boundary(bytes.saturating_add(inner.longest));
+        if end == text.len() { self.text(text) } else { format!("{}…", self.beginning(&text[..end])).into() }
+    }
+
+    /// What people are shown of a text: no secrets, on one line, and at most so many bytes.
+    pub(crate) fn shown(&self, text: &str, bytes: usize) -> String {
+        clean(&self.within(text, bytes), bytes)
+    }
+
+    /// What people are shown of what a guest gives as the reason of something.
+    pub(crate) fn reason(&self, text: String) -> String {
+        let hidden = match self.within(&text, REASON_BYTES) {
+            Cow::Borrowed(_) => None,
+            Cow::Owned(hidden) => Some(hidden),
+        };
+        text::reason(hidden.unwrap_or(text))
     }
 
     /// Hides secrets in a text where it stands.
@@ -93,11 +130,47 @@ impl Mask {
 /// A value and the other ways in which it is likely to be written.
 fn forms(value: &str) -> Vec<String> {
     let lines = value.lines().map(str::trim);
-    let written = [value].into_iter().chain(lines).flat_map(|text| {
-        let json = serde_json::Value::from(text).to_string();
-        [text.to_owned(), json[1..json.len() - 1].to_owned(), text.escape_debug().to_string()]
-    });
-    written.collect()
+    [value]
+        .into_iter()
+        .chain(lines)
+        .flat_map(|text| {
+            let debug = format!("{text:?}");
+            let debug = debug[1..debug.len() - 1].to_owned();
+            [text.to_owned(), debug].into_iter().chain(JSON.map(|style| style.write(text)))
+        })
+        .collect()
+}
+
+fn is_beyond_ascii(character: char) -> bool {
+    !(' '..='~').contains(&character)
+}
+
+// === impl Json ===
+
+impl Json {
+    /// A text as it stands between its quotes.
+    fn write(&self, text: &str) -> String {
+        let mut written = String::with_capacity(text.len());
+        for character in text.chars() {
+            match character {
+                '\n' => written.push_str("\\n"),
+                '\r' => written.push_str("\\r"),
+                '\t' => written.push_str("\\t"),
+                '\u{8}' => written.push_str("\\b"),
+                '\u{c}' => written.push_str("\\f"),
+                '\\' => written.push_str("\\\\"),
+                _ if character < ' ' || (self.escapes)(character) => {
+                    for unit in character.encode_utf16(&mut [0; 2]) {
+                        let capital = self.is_capital;
+                        written.push_str(&if capital { format!("\\u{unit:04X}") } else { format!("\\u{unit:04x}") });
+                    }
+                }
+                '"' => written.push_str("\\\""),
+                _ => written.push(character),
+            }
+        }
+        written
+    }
 }
 
 impl Inner {
@@ -142,83 +215,18 @@ impl fmt::Debug for Mask {
     }
 }
 
-// === impl Masked ===
-
-impl Masked for () {
-    fn masked(self, _: &Mask) -> Self {}
-}
-
-impl Masked for Outcome {
-    fn masked(mut self, mask: &Mask) -> Self {
-        if mask.is_empty() {
-            return self;
-        }
-        for FailedRecord { reason, .. } in &mut self.failed {
-            mask.string(reason);
-        }
-        for SkippedRecord { reason, .. } in &mut self.skipped {
-            mask.string(reason);
-        }
-        mask_names(&mut self.outputs, mask);
-        self
-    }
-}
-
-impl Masked for HookOutcome {
-    fn masked(mut self, mask: &Mask) -> Self {
-        if !mask.is_empty() {
-            mask_names(&mut self.outputs, mask);
-        }
-        self
-    }
-}
-
-/// A name that the configuration does not have is told. What outputs hold is data and stays.
-fn mask_names(outputs: &mut [Output], mask: &Mask) {
-    // Outputs of one name share its text.
-    let mut clean: Option<Arc<str>> = None;
-    for output in outputs {
-        if clean.as_ref().is_some_and(|clean| Arc::ptr_eq(clean, &output.name)) {
-            continue;
-        }
-        if let Cow::Owned(hidden) = mask.text(&output.name) {
-            output.name = hidden.into();
-        }
-        clean = Some(Arc::clone(&output.name));
-    }
-}
-
-impl Masked for Failure {
-    fn masked(self, mask: &Mask) -> Self {
-        if mask.is_empty() {
-            return self;
-        }
-        let text = |text: String| mask.text(&text).into_owned();
-        match self {
-            Self::Guest(ProcessError::Retry { after, message }) => {
-                Self::Guest(ProcessError::Retry { after, message: text(message) })
-            }
-            Self::Guest(ProcessError::Reject { message }) => {
-                Self::Guest(ProcessError::Reject { message: text(message) })
-            }
-            Self::Guest(ProcessError::StopShard { message }) => {
-                Self::Guest(ProcessError::StopShard { message: text(message) })
-            }
-            Self::Refused(message) => Self::Refused(text(message)),
-            Self::Trap(Trap { message, backtrace, stderr }) => {
-                Self::Trap(Trap { message: text(message), backtrace: text(backtrace), stderr: text(stderr) })
-            }
-            Self::InvalidOutcome(invalid) => {
-                let said = invalid.to_string();
-                let hidden = mask.finds(&said);
-                // Which of its texts holds it does not matter: whoever reads on gets all of it as one.
-                Self::InvalidOutcome(if hidden { InvalidOutcome::Malformed(text(said)) } else { invalid })
-            }
-            Self::Host(reason) => Self::Host(text(reason)),
-            other @ (Self::Timeout(_) | Self::Memory { .. }) => other,
+/// Whether they hide the same.
+impl PartialEq for Mask {
+    fn eq(&self, other: &Self) -> bool {
+        let needles = |mask: &Self| mask.0.as_ref().map(|inner| inner.needles.clone());
+        match (&self.0, &other.0) {
+            (Some(one), Some(other)) if Arc::ptr_eq(one, other) => true,
+            _ => needles(self) == needles(other),
         }
     }
 }
+
+impl Eq for Mask {}
 
 #[cfg(test)]
 mod tests {
@@ -265,42 +273,42 @@ mod tests {
     }
 
     #[test]
-    fn failures_and_outcomes_are_told_without_secrets() {
-        let mask = mask(&["hunter22"]);
-        let said = "it was hunter22".to_owned();
-        let failures = [
-            Failure::Guest(ProcessError::Retry { after: std::time::Duration::ZERO, message: said.clone() }),
-            Failure::Guest(ProcessError::Reject { message: said.clone() }),
-            Failure::Guest(ProcessError::StopShard { message: said.clone() }),
-            Failure::Refused(said.clone()),
-            Failure::Trap(Trap { message: said.clone(), backtrace: said.clone(), stderr: said.clone() }),
-            Failure::InvalidOutcome(InvalidOutcome::UnknownOutput { output: 1, name: said.clone() }),
-            Failure::InvalidOutcome(InvalidOutcome::HashKey {
-                output: 1,
-                source: "hunter22".parse::<shardmill_record::HashKey>().unwrap_err(),
-            }),
-            Failure::Host(said.clone()),
-        ];
-        for failure in failures {
-            let told = format!("{:?}", failure.clone().masked(&mask));
-            assert!(told.contains("***") && !told.contains("hunter22"), "{failure:?} became {told}");
+    fn a_value_is_hidden_as_programs_in_other_languages_write_it() {
+        let secret = "café's <k3y> & \"🔑\"\u{1b}";
+        let mask = mask(&[secret]);
+        for text in [
+            format!("{secret:?}"),
+            serde_json::Value::from(secret).to_string(),
+            // Python.
+            r#""caf\u00e9's <k3y> & \"\ud83d\udd11\"\u001b""#.to_owned(),
+            // Java.
+            r#""caf\u00E9's <k3y> & \"\uD83D\uDD11\"\u001B""#.to_owned(),
+            // Go.
+            r#""café's \u003ck3y\u003e \u0026 \"🔑\"\u001b""#.to_owned(),
+            // .NET.
+            r#""caf\u00E9\u0027s \u003Ck3y\u003E \u0026 \u0022\uD83D\uDD11\u0022\u001B""#.to_owned(),
+        ] {
+            assert_eq!(mask.text(&text), "\"***\"", "{text}");
         }
-        let record = shardmill_record::UserRecord {
-            partition_key: "hunter22".into(),
-            explicit_hash_key: None,
-            data: bytes::Bytes::from_static(b"hunter22"),
-        };
-        let named = |name: &str| Output { name: name.into(), record: record.clone(), cause: crate::Cause::Batch };
-        let outcome = Outcome {
-            failed: vec![FailedRecord { index: 0, reason: said.clone(), retry: true }],
-            skipped: vec![SkippedRecord { index: 1, reason: said }],
-            outputs: vec![named("out"), named("hunter22")],
-            ..Outcome::default()
-        };
-        let told = outcome.masked(&mask);
-        assert_eq!((told.failed[0].reason.as_str(), told.skipped[0].reason.as_str()), ("it was ***", "it was ***"));
-        assert_eq!((&*told.outputs[0].name, &*told.outputs[1].name), ("out", "***"));
-        assert_eq!(told.outputs[0].record, record, "data is data");
+    }
+
+    #[test]
+    fn a_secret_across_the_cut_of_a_text_is_not_told_in_part() {
+        let mask = mask(&["SECRETS"]);
+        for before in 0..40 {
+            let text = format!("{}SECRETS and more", "é".repeat(before));
+            for bytes in 0..60 {
+                let shown = mask.shown(&text, bytes);
+                assert!(!shown.contains(['S', 'E', 'C']), "{bytes} of {text}: {shown}");
+                assert!(shown.len() <= bytes + '…'.len_utf8(), "{bytes} of {text}: {shown}");
+            }
+        }
+        for before in 1985..2005 {
+            let reason = mask.reason(format!("{}SECRETS{}", "x".repeat(before), "y".repeat(3000)));
+            assert!(!reason.contains('S') && reason.ends_with('…'), "{before}: {}", &reason[1980..]);
+        }
+        assert_eq!(mask.reason("two\nSECRETS".to_owned()), "two\\n***");
+        assert_eq!(Mask::default().reason("two\nSECRETS".to_owned()), "two\\nSECRETS");
     }
 
     fn pieces() -> impl Strategy<Value = String> {

@@ -88,10 +88,16 @@ impl Outermost {
     fn declares_type(&mut self, reader: &mut BinaryReader<'_>, is_own: bool) -> Result<bool, Unread> {
         let place = reader.original_position();
         match reader.read_u8()? {
-            0x00 => drop(reader.read::<CoreType<'_>>()?),
+            0x00 => {
+                reader.read::<CoreType<'_>>()?;
+            }
             0x01 => return Ok(true),
-            0x02 => drop(reader.read::<ComponentAlias<'_>>()?),
-            0x03 => drop(reader.read::<ComponentImport<'_>>()?),
+            0x02 => {
+                reader.read::<ComponentAlias<'_>>()?;
+            }
+            0x03 => {
+                reader.read::<ComponentImport<'_>>()?;
+            }
             0x04 => {
                 reader.read::<ComponentExternName<'_>>()?;
                 let exported: ComponentTypeRef = reader.read()?;

@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use shardmill_record::{Position, ShardId, UserRecord};
 
+use crate::Mask;
+
 /// The shard that a call is about, the same in every call of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShardContext {
@@ -39,6 +41,8 @@ pub struct Outcome {
     pub checkpoint: Option<Position>,
     /// Records for other streams.
     pub outputs: Vec<Output>,
+    /// Hides secrets where an error tells of the names of outputs. In what is carried out nothing is hidden.
+    pub mask: Mask,
 }
 
 /// Which records of a batch have been dealt with.
@@ -102,6 +106,8 @@ pub struct HookOutcome {
     pub checkpoint: Option<Position>,
     /// Records for other streams.
     pub outputs: Vec<Output>,
+    /// Hides secrets where an error tells of the names of outputs. In what is carried out nothing is hidden.
+    pub mask: Mask,
 }
 
 /// A record that the failure policy gave up, as the hook `given-up` is told.

@@ -16,11 +16,10 @@ use crate::http::Client;
 use crate::instance::explain;
 use crate::interface::Contract;
 use crate::machine::{Machine, TICKS};
-use crate::mask::{Mask, Masked as _};
+use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
 use crate::text::clean;
 use crate::threads::{Allowance, Kept, Line, Pace};
-use crate::told::Told;
 use crate::{Failure, Grants, Instance, InvalidOutcome, Limits, Module, Need, Pool, Runtime, Timeout, module, wasi};
 
 /// How much is kept of why a component does not fit: it may name what the component has made up.
@@ -75,7 +74,7 @@ impl Plugin {
         let http = grants.http.clone().map(|grant| {
             Client::new(grant, Arc::clone(&processor), metrics.clone(), mask.clone(), runtime.http().clone())
         });
-        let reach = Reach { variables: grants.variables(), mask, http, told: Told::default() };
+        let reach = Reach { variables: grants.variables(), mask, http, ..Reach::default() };
         let config = match settings.config {
             Value::Object(table) => table,
             _nothing => serde_json::Map::new(),
@@ -176,8 +175,7 @@ impl Plugin {
                     Failure::Host(format!("no instance of the guest can be made: {reason}"))
                 }
                 failure => failure,
-            }
-            .masked(&self.0.reach.mask)),
+            }),
         }
     }
 

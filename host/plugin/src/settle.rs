@@ -1,12 +1,11 @@
 use shardmill_record::{InvalidHashKey, InvalidSequenceNumber, Position};
 
-use crate::OutcomeLimits;
 use crate::outcome::{Cause, Done, HookOutcome, Outcome, Output};
-use crate::text::clean;
+use crate::{Mask, OutcomeLimits};
 
 /// The longest partition key that Kinesis takes, in Unicode characters.
 const PARTITION_KEY_CHARACTERS: usize = 256;
-/// How much of a name that is not known is shown.
+/// How much of an output's name is shown.
 const NAME_BYTES: usize = 128;
 
 /// An outcome that has been checked as a whole.
@@ -225,7 +224,7 @@ impl Outcome {
         limits: &OutcomeLimits,
     ) -> Result<Settled, InvalidOutcome> {
         let verdicts = self.verdicts(records)?;
-        check_outputs(&self.outputs, knows_output, limits, |cause| match cause {
+        check_outputs(&self.outputs, &self.mask, knows_output, limits, |cause| match cause {
             Cause::Record(index) => (index as usize) < records,
             Cause::Batch => true,
             Cause::Hook(_) => false,
@@ -301,13 +300,14 @@ impl HookOutcome {
         knows_output: &impl Fn(&str) -> bool,
         limits: &OutcomeLimits,
     ) -> Result<SettledHook, InvalidOutcome> {
-        check_outputs(&self.outputs, knows_output, limits, |cause| cause == Cause::Hook(id))?;
+        check_outputs(&self.outputs, &self.mask, knows_output, limits, |cause| cause == Cause::Hook(id))?;
         Ok(SettledHook { checkpoint: self.checkpoint, outputs: self.outputs })
     }
 }
 
 fn check_outputs(
     outputs: &[Output],
+    mask: &Mask,
     knows_output: &impl Fn(&str) -> bool,
     limits: &OutcomeLimits,
     may_cause: impl Fn(Cause) -> bool,
@@ -318,7 +318,7 @@ fn check_outputs(
     let mut sum = 0;
     for (output, Output { name, record, cause }) in outputs.iter().enumerate() {
         if !knows_output(name) {
-            return Err(InvalidOutcome::UnknownOutput { output, name: clean(name, NAME_BYTES) });
+            return Err(InvalidOutcome::UnknownOutput { output, name: mask.shown(name, NAME_BYTES) });
         }
         if !may_cause(*cause) {
             return Err(InvalidOutcome::Cause { output, cause: *cause });
@@ -326,13 +326,13 @@ fn check_outputs(
         if record.partition_key.is_empty() || record.partition_key.len() > PARTITION_KEY_CHARACTERS {
             let characters = record.partition_key.chars().count();
             if characters == 0 || characters > PARTITION_KEY_CHARACTERS {
-                let (name, cause) = (name.to_string(), *cause);
+                let (name, cause) = (mask.shown(name, NAME_BYTES), *cause);
                 return Err(InvalidOutcome::PartitionKey { output, name, cause, characters });
             }
         }
         let bytes = record.partition_key.len() + record.data.len();
         if bytes > limits.record_bytes {
-            let (name, cause, limit) = (name.to_string(), *cause, limits.record_bytes);
+            let (name, cause, limit) = (mask.shown(name, NAME_BYTES), *cause, limits.record_bytes);
             return Err(InvalidOutcome::RecordTooLarge { output, name, cause, bytes, limit });
         }
         sum += bytes;

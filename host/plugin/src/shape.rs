@@ -62,10 +62,10 @@ pub(crate) fn check(bytes: &[u8]) -> Result<(), TooMuch> {
             Payload::Version { encoding: Encoding::Module, .. } => levels.push(None),
             Payload::Version { encoding: Encoding::Component, .. } if depth == DEPTH => return Err(TooMuch::Depth),
             Payload::Version { encoding: Encoding::Component, .. } => levels.push(Some(Level::default())),
-            Payload::ComponentTypeSection(section) => {
-                if nesting::types_alone(bytes, section.range()) == Err(Unread::Deep) {
-                    return Err(TooMuch::Depth);
-                }
+            Payload::ComponentTypeSection(section)
+                if nesting::types_alone(bytes, section.range()) == Err(Unread::Deep) =>
+            {
+                return Err(TooMuch::Depth);
             }
             Payload::End(_) => {
                 let ended = levels.pop().flatten();

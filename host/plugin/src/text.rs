@@ -2,7 +2,7 @@
 //! of a log or steer a terminal.
 
 /// How much of a reason that a guest gives is kept: it goes to the log, to `/readyz` and into dead letters.
-const REASON_BYTES: usize = 2000;
+pub(crate) const REASON_BYTES: usize = 2000;
 
 /// At most so many bytes of a text (and a few more for what shows that it was cut), on one line.
 pub(crate) fn clean(text: &str, bytes: usize) -> String {
@@ -21,7 +21,7 @@ pub(crate) fn clean(text: &str, bytes: usize) -> String {
     clean
 }
 
-/// What a guest gives as the reason of something.
+/// What a guest gives as the reason of something. Its secrets are hidden before ([`crate::mask::Mask::reason`]).
 pub(crate) fn reason(text: String) -> String {
     let is_clean = text.len() <= REASON_BYTES && !text.chars().any(char::is_control);
     if is_clean { text } else { clean(&text, REASON_BYTES) }

@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use serde_json::{Value, json};
 use server::Server;
 use shardmill_tests::raw::{self, Raw};
@@ -97,6 +98,8 @@ async fn a_secret_that_is_not_there_is_told_and_one_that_is_there_is_not_shown()
     let token = folder.path().join("token");
     fs::write(&token, TOKEN).expect("a file");
     fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).expect("rights");
+    // Whoever opens it waits for somebody to write.
+    mknodat(CWD, folder.path().join("pipe"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).expect("a pipe");
     let secrets = |secrets: &str| format!("{ALL}secrets = {{ {secrets} }}\n");
     for (lines, said) in [
         (
@@ -104,6 +107,7 @@ async fn a_secret_that_is_not_there_is_told_and_one_that_is_there_is_not_shown()
             &["environment variable REACH_KEY is not set", "`KEY` of `grants.secrets`"][..],
         ),
         ("KEY = { file = \"absent\" }", &["absent", "cannot be read"]),
+        ("KEY = { file = \"pipe\" }", &["pipe", "it is no regular file"]),
         ("KEY = \"hunter22\"", &["a secret is not written here", "{ env = ", "{ file = "]),
         ("KEY = { env = \"A\", file = \"b\" }", &["a secret is in one place"]),
         ("1KEY = { env = \"A\" }", &["`1KEY` is no name of a variable"]),
@@ -111,6 +115,27 @@ async fn a_secret_that_is_not_there_is_told_and_one_that_is_there_is_not_shown()
         let refused = with_grants(folder.path(), &["check"], &secrets(lines)).await;
         assert_eq!(refused.code, WRONG_CONFIGURATION, "{lines}: {refused:?}");
         assert_says(lines, &refused.stderr, said);
+    }
+    // What somebody has written where a secret is to be named is in nothing that is printed; nor is what stands beside it.
+    for (lines, said) in [
+        ("secrets = { KEY = \"hunter22\" }", "a secret is not written here"),
+        ("secrets = { PIN = 13572468 }", "a secret is not written here"),
+        ("secrets = { PIN = 13572468.5 }", "a secret is not written here"),
+        ("secrets = { KEY = [\"hunter22\"] }", "a secret is not written here"),
+        ("secrets = \"hunter22\"", "a secret is not written here"),
+        ("secrets = { KEY = { value = \"hunter22\" } }", "unknown field `value`"),
+        ("secrets = { KEY = \"hunter22 }", "unclosed"),
+        ("secret = { KEY = \"hunter22\" }", "unknown field `secret`"),
+        ("secrets = { KEY = \"hunter22\" }\nclock = true", "a secret is not written here"),
+        ("clock = true\nsecrets = { KEY = \"hunter22\" }", "unknown field `clock`"),
+    ] {
+        for subcommand in ["check", "run"] {
+            let finished = with_grants(folder.path(), &[subcommand], &format!("{ALL}{lines}\n")).await;
+            assert_eq!(finished.code, WRONG_CONFIGURATION, "{lines}: {finished:?}");
+            assert_says(lines, &finished.stderr, &["shardmill.toml:", said]);
+            let all = format!("{}{}", finished.stdout, finished.stderr);
+            assert!(!all.contains("hunter") && !all.contains("1357"), "{subcommand} {lines}: {all}");
+        }
     }
     for arguments in [&["check"][..], &["check", "--json"]] {
         let good = with_grants(folder.path(), arguments, &secrets("TOKEN = { file = \"token\" }")).await;

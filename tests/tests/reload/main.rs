@@ -4,6 +4,7 @@
 mod configuration;
 mod deploys;
 mod files;
+mod grants;
 mod load;
 
 use std::collections::BTreeMap;

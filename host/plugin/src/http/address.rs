@@ -4,12 +4,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// Networks of the registry of special-purpose addresses (RFC 6890 and what came after it) that are not for everybody.
-const IPV4: [([u8; 4], u8, &str); 16] = [
+/// Networks of the registry of special-purpose addresses (RFC 6890 and what came after it) that are not for everybody, and one
+/// that only looks as if it were.
+const IPV4: [([u8; 4], u8, &str); 17] = [
     ([0, 0, 0, 0], 8, "an address of this network"),
     ([10, 0, 0, 0], 8, "a private address"),
     ([100, 64, 0, 0], 10, "a carrier's address"),
     ([127, 0, 0, 0], 8, "a loopback address"),
+    // Behind it are each virtual machine's own services, its certificates among them.
+    ([168, 63, 129, 16], 32, "an address of Azure's own"),
     ([169, 254, 0, 0], 16, "a link-local address"),
     ([172, 16, 0, 0], 12, "a private address"),
     ([192, 0, 0, 0], 24, "a reserved address"),
@@ -105,6 +108,8 @@ mod tests {
             ("100.127.255.255", "carrier"),
             ("127.0.0.1", "loopback"),
             ("127.255.0.3", "loopback"),
+            ("168.63.129.16", "Azure"),
+            ("::ffff:168.63.129.16", "Azure"),
             ("169.254.169.254", "link-local"),
             ("169.254.170.2", "link-local"),
             ("172.16.0.1", "private"),
@@ -141,9 +146,17 @@ mod tests {
 
     #[test]
     fn what_is_public_is_connected_to_as_it_is() {
-        for address in
-            ["1.1.1.1", "100.63.255.255", "100.128.0.0", "172.15.0.1", "172.32.0.1", "192.167.0.1", "8.8.8.8"]
-        {
+        for address in [
+            "1.1.1.1",
+            "100.63.255.255",
+            "168.63.129.15",
+            "168.63.129.17",
+            "100.128.0.0",
+            "172.15.0.1",
+            "172.32.0.1",
+            "192.167.0.1",
+            "8.8.8.8",
+        ] {
             assert_eq!(judged(address, &[]), Ok(address.parse().unwrap()));
         }
         for address in ["2606:4700:4700::1111", "2a00:1450::1", "2001:200::1", "64:ff9b::8.8.8.8"] {

@@ -1,6 +1,7 @@
+use std::collections::HashMap;
 use std::future::ready;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use http::Request;
 use ipnet::IpNet;
@@ -12,11 +13,15 @@ use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 use super::connect::{Resolve, SystemResolver, Tls};
 use super::exchange::Exchange;
 use super::hosts::Target;
+use super::turns::{Share, Turns};
 use super::{HttpGrant, Sent, TUNNEL};
 use crate::mask::Mask;
 use crate::metrics::ProcessorMetrics;
 use crate::told::{Tell, Told};
 
+/// Lookups of names at a time, of all guests together. Each takes one of the process' threads for work that blocks, and goes on
+/// there when it is given up; the host's own work needs such threads too, of which there are 512.
+const LOOKUPS: usize = 64;
 /// Bytes of a host's name in the log.
 const SHOWN_BYTES: usize = 300;
 
@@ -27,7 +32,9 @@ pub(crate) struct Client(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) grant: HttpGrant,
     /// One for each request that may be on its way.
-    pub(super) turns: Arc<Semaphore>,
+    pub(super) turns: Share,
+    /// One for each lookup.
+    pub(super) lookups: Arc<Semaphore>,
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) tls: Tls,
     pub(super) metrics: ProcessorMetrics,
@@ -41,6 +48,9 @@ pub(super) struct Inner {
 pub(crate) struct Shared {
     pub(super) resolver: Arc<dyn Resolve>,
     pub(super) tls: Tls,
+    pub(super) lookups: Arc<Semaphore>,
+    /// By processor.
+    pub(super) turns: Arc<Mutex<HashMap<Arc<str>, Weak<Turns>>>>,
 }
 
 /// Why a request is not made.
@@ -55,7 +65,24 @@ enum Refusal {
 
 impl Default for Shared {
     fn default() -> Self {
-        Self { resolver: Arc::new(SystemResolver), tls: Tls::default() }
+        Self {
+            resolver: Arc::new(SystemResolver),
+            tls: Tls::default(),
+            lookups: Arc::new(Semaphore::new(LOOKUPS)),
+            turns: Arc::default(),
+        }
+    }
+}
+
+impl Shared {
+    fn turns(&self, processor: &Arc<str>) -> Arc<Turns> {
+        let mut all = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(turns) = all.get(processor).and_then(Weak::upgrade) {
+            return turns;
+        }
+        let turns = Arc::new(Turns::default());
+        all.insert(Arc::clone(processor), Arc::downgrade(&turns));
+        turns
     }
 }
 
@@ -69,9 +96,9 @@ impl Client {
         mask: Mask,
         shared: Shared,
     ) -> Self {
-        let Shared { resolver, tls } = shared;
-        let turns = Arc::new(Semaphore::new(grant.concurrency.clamp(1, Semaphore::MAX_PERMITS)));
-        Self(Arc::new(Inner { grant, turns, resolver, tls, metrics, processor, told: Told::default(), mask }))
+        let turns = Share::new(shared.turns(&processor), grant.concurrency);
+        let Shared { resolver, tls, lookups, .. } = shared;
+        Self(Arc::new(Inner { grant, turns, lookups, resolver, tls, metrics, processor, told: Told::default(), mask }))
     }
 
     /// Makes a request, if it may be made. Whether it may is known at once; dropping what is returned ends it. `answers` has

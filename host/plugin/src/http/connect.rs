@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::{OnceCell, OwnedSemaphorePermit};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use wasmtime_wasi_http::Error;
@@ -15,6 +15,7 @@ use wasmtime_wasi_http::Error;
 use super::client::Client;
 use super::exchange::Fault;
 use super::hosts::{Host, Target};
+use super::turns::Turn;
 
 /// Bytes to a host and back.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -48,7 +49,7 @@ pub(super) async fn connect(
     client: &Client,
     target: &Target,
     by: Instant,
-    turn: &Arc<OwnedSemaphorePermit>,
+    turn: &Arc<Turn>,
 ) -> Result<Box<dyn Stream>, Fault> {
     let found = addresses(client, target, by, turn).await?;
     let allowed = judge(client, target, &found)?;
@@ -58,10 +59,7 @@ pub(super) async fn connect(
     if !target.is_secure {
         return Ok(Box::new(stream));
     }
-    let connector = client.0.tls.connector().await.map_err(|reason| {
-        client.tell_no_roots(&reason);
-        Fault::failed(Error::TlsCertificateError)
-    })?;
+    let connector = connector(client, by, turn).await?;
     let name = match &target.host {
         Host::Name(name) => ServerName::try_from(name.clone()),
         Host::Address(address) => Ok(ServerName::from(*address)),
@@ -74,22 +72,43 @@ pub(super) async fn connect(
     }
 }
 
-async fn addresses(
-    client: &Client,
-    target: &Target,
-    by: Instant,
-    turn: &Arc<OwnedSemaphorePermit>,
-) -> Result<Vec<SocketAddr>, Fault> {
+/// What connects over TLS. Certificates are read when it is needed for the first time, from files that may hang: whoever gives
+/// up leaves that to a task, which keeps the turn.
+async fn connector(client: &Client, by: Instant, turn: &Arc<Turn>) -> Result<TlsConnector, Fault> {
+    if let Some(made) = client.0.tls.made() {
+        return Ok(made);
+    }
+    let (tls, turn) = (client.0.tls.clone(), Arc::clone(turn));
+    let making = tokio::spawn(async move {
+        let made = tls.make().await;
+        drop(turn);
+        made
+    });
+    let reason = match timeout_at(by, making).await {
+        Ok(Ok(Ok(connector))) => return Ok(connector),
+        Ok(Ok(Err(reason))) => reason,
+        Ok(Err(stopped)) => stopped.to_string(),
+        Err(_elapsed) => return Err(Fault::timeout(Error::ConnectionTimeout)),
+    };
+    client.tell_no_roots(&reason);
+    Err(Fault::failed(Error::TlsCertificateError))
+}
+
+async fn addresses(client: &Client, target: &Target, by: Instant, turn: &Arc<Turn>) -> Result<Vec<SocketAddr>, Fault> {
     let name = match &target.host {
         Host::Address(address) => return Ok(vec![SocketAddr::new(*address, target.port)]),
+        Host::Name(name) if target.is_absolute => format!("{name}."),
         Host::Name(name) => name.clone(),
     };
+    let place = timeout_at(by, Arc::clone(&client.0.lookups).acquire_owned()).await;
+    let Ok(Ok(place)) = place else { return Err(Fault::timeout(Error::DnsTimeout)) };
     let resolving = client.0.resolver.resolve(name, target.port);
-    // A lookup goes on when it is given up, on a thread of its own. It keeps its turn: there are no more than turns.
+    // A lookup goes on when it is given up, on a thread of its own. It keeps its turn and its place: there are no more than of
+    // those.
     let turn = Arc::clone(turn);
     let resolving = tokio::spawn(async move {
         let found = resolving.await;
-        drop(turn);
+        drop((turn, place));
         found
     });
     let no_answer = |rcode: &str| Error::DnsError { rcode: Some(rcode.to_owned()), info_code: None };
@@ -163,8 +182,12 @@ fn of_tls(error: io::Error) -> Error {
 // === impl Tls ===
 
 impl Tls {
+    fn made(&self) -> Option<TlsConnector> {
+        self.0.get().cloned()
+    }
+
     /// What connects, or why there are no root certificates.
-    async fn connector(&self) -> Result<TlsConnector, String> {
+    async fn make(&self) -> Result<TlsConnector, String> {
         let made = self.0.get_or_try_init(|| async {
             let found = tokio::task::spawn_blocking(rustls_native_certs::load_native_certs).await;
             let found = found.map_err(|stopped| stopped.to_string())?;
@@ -174,18 +197,35 @@ impl Tls {
                 let reason = found.errors.first().map(ToString::to_string);
                 return Err(reason.unwrap_or_else(|| "none were found".to_owned()));
             }
-            connector(roots)
+            trusting(roots)
         });
         made.await.cloned()
     }
 
+    /// Somebody reads the certificates, and that hangs.
+    #[cfg(test)]
+    pub(super) async fn hanging() -> Self {
+        let tls = Self::default();
+        let (cell, begun) = (Arc::clone(&tls.0), Arc::new(tokio::sync::Notify::new()));
+        let begins = Arc::clone(&begun);
+        tokio::spawn(async move {
+            let never = async {
+                begins.notify_one();
+                std::future::pending().await
+            };
+            cell.get_or_init(|| never).await;
+        });
+        begun.notified().await;
+        tls
+    }
+
     #[cfg(test)]
     pub(super) fn with(roots: RootCertStore) -> Self {
-        Self(Arc::new(OnceCell::new_with(Some(connector(roots).unwrap()))))
+        Self(Arc::new(OnceCell::new_with(Some(trusting(roots).unwrap()))))
     }
 }
 
-fn connector(roots: RootCertStore) -> Result<TlsConnector, String> {
+fn trusting(roots: RootCertStore) -> Result<TlsConnector, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -88,8 +88,8 @@ impl Exchange {
         }
         // Before its turn: an instance that keeps its answers keeps no turn of others meanwhile.
         let Ok(Ok(room)) = timeout_at(deadline, answers.acquire_owned()).await else { return Err(Fault::busy()) };
-        let turn = timeout_at(deadline, Arc::clone(&client.0.turns).acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Err(Fault::busy()) };
+        let turn = timeout_at(deadline, client.0.turns.turn()).await;
+        let Ok(Some(turn)) = turn else { return Err(Fault::busy()) };
         let turn = Arc::new(turn);
         let by = sooner(deadline, shorter(grant.connect_timeout, options.connect_timeout));
         let stream = connect(&client, &target, by, &turn).await?;

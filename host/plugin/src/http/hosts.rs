@@ -38,6 +38,8 @@ pub(crate) struct Target {
     /// Whether it goes over TLS.
     pub(crate) is_secure: bool,
     pub(crate) host: Host,
+    /// Whether its name ends with a dot: it is looked up as it is, and not below the machine's own domain.
+    pub(crate) is_absolute: bool,
     pub(crate) port: u16,
 }
 
@@ -143,7 +145,8 @@ impl Target {
         // Not `host` and `port` of the authority: those drop a user and a port that is none.
         let authority = uri.authority()?.as_str();
         let (host, port) = split_port(authority)?;
-        Some(Self { is_secure, host: Host::parse(host)?, port: port.unwrap_or(default_port(is_secure)) })
+        let (is_absolute, port) = (host.ends_with('.'), port.unwrap_or(default_port(is_secure)));
+        Some(Self { is_secure, host: Host::parse(host)?, is_absolute, port })
     }
 }
 

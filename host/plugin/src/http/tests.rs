@@ -1,6 +1,7 @@
 //! Requests to servers on this machine, made as a guest's are, without a guest.
 
 mod answers;
+mod bounds;
 mod servers;
 mod tls;
 
@@ -12,6 +13,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, StreamBody};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use wasmtime_wasi_http::RequestOptions;
 
@@ -31,6 +33,7 @@ struct Scene {
     client: Client,
     metrics: Metrics,
     names: Arc<Names>,
+    shared: Shared,
     /// What an instance may hold.
     answers: Arc<Semaphore>,
 }
@@ -40,6 +43,9 @@ struct Scene {
 struct Names {
     addresses: Mutex<Vec<IpAddr>>,
     asked: AtomicUsize,
+    names: Mutex<Vec<String>>,
+    /// Whether nothing is answered.
+    hangs: watch::Sender<bool>,
 }
 
 /// An answer, read to its end.
@@ -66,11 +72,22 @@ impl Scene {
         let (metrics, names) = (Metrics::default(), Arc::new(Names::default()));
         names.are(&[LOOPBACK]);
         let resolver: Arc<dyn Resolve> = Arc::clone(&names) as _;
+        let shared = Shared { resolver, tls, ..Shared::default() };
         let of_processor = metrics.of_processor("flights");
-        let shared = Shared { resolver, tls };
-        let client = Client::new(grant, "flights".into(), of_processor, Mask::default(), shared);
+        let client = Client::new(grant, "flights".into(), of_processor, Mask::default(), shared.clone());
         let answers = Http::new(None).hooks.answers;
-        Self { client, metrics, names, answers }
+        Self { client, metrics, names, shared, answers }
+    }
+
+    /// Another version of this processor's plugin, or another processor's, in the same process.
+    fn beside(&self, processor: &str, change: impl FnOnce(&mut HttpGrant)) -> Self {
+        let mut grant = self.client.0.grant.clone();
+        change(&mut grant);
+        let (metrics, names, shared) = (self.metrics.clone(), Arc::clone(&self.names), self.shared.clone());
+        let of_processor = metrics.of_processor(processor);
+        let client = Client::new(grant, processor.into(), of_processor, Mask::default(), shared.clone());
+        let answers = Http::new(None).hooks.answers;
+        Self { client, metrics, names, shared, answers }
     }
 
     async fn send(&self, request: Request<WasiBody>) -> Result<Answered, Error> {
@@ -109,10 +126,15 @@ impl Names {
 }
 
 impl Resolve for Names {
-    fn resolve(&self, _: String, port: u16) -> Resolving {
+    fn resolve(&self, name: String, port: u16) -> Resolving {
         self.asked.fetch_add(1, Ordering::Relaxed);
+        self.names.lock().unwrap().push(name);
+        let mut hangs = self.hangs.subscribe();
         let found = self.addresses.lock().unwrap().iter().map(|ip| SocketAddr::new(*ip, port)).collect();
-        Box::pin(async move { Ok(found) })
+        Box::pin(async move {
+            let _answered = hangs.wait_for(|hangs| !hangs).await;
+            Ok(found)
+        })
     }
 }
 
@@ -157,7 +179,7 @@ async fn what_is_granted_is_sent_and_answered() {
     let answered = scene.get(&url.replace("/v1/a?b=c", "")).await.unwrap();
     assert_eq!(answered.body.unwrap(), "GET / HTTP/1.1 has 0 bytes".as_bytes());
     assert_eq!((scene.count("answered"), scene.names.asked.load(Ordering::Relaxed)), (2, 2));
-    assert_eq!(scene.client.0.turns.available_permits(), 16);
+    assert_eq!(scene.client.0.turns.free(), 16);
 }
 
 #[tokio::test]
@@ -264,6 +286,6 @@ async fn one_that_gets_no_turn_in_time_is_told_so_and_what_is_dropped_gives_its_
     let call = scene.get(&url);
     assert!(tokio::time::timeout(Duration::from_millis(100), call).await.is_err());
     assert_eq!(scene.count("dropped"), 1);
-    assert_eq!(scene.client.0.turns.available_permits(), 1);
+    assert_eq!(scene.client.0.turns.free(), 1);
     server.all_gone().await;
 }

@@ -32,6 +32,7 @@ fn outputs_of_records_that_are_not_done_are_left_out() {
         outputs: [Cause::Record(0), Cause::Record(1), Cause::Record(2), Cause::Record(3), Cause::Batch]
             .map(output)
             .into(),
+        ..Outcome::default()
     };
     let settled = settle(outcome, 4).unwrap();
     let failed = Verdict::Failed { reason: "no".into(), retry: true };
@@ -73,7 +74,7 @@ fn the_outputs_are_bounded_in_number_and_size() {
 
 #[test]
 fn a_hook_speaks_for_its_own_call_only() {
-    let outcome = |id| HookOutcome { checkpoint: None, outputs: vec![output(Cause::Hook(id))] };
+    let outcome = |id| HookOutcome { outputs: vec![output(Cause::Hook(id))], ..HookOutcome::default() };
     assert!(outcome(5).settle(5, &|_| true, &OutcomeLimits::default()).is_ok());
     assert!(outcome(6).settle(5, &|_| true, &OutcomeLimits::default()).is_err());
 }
@@ -98,6 +99,7 @@ proptest! {
             skipped: skipped.iter().map(|&index| SkippedRecord { index, reason: "s".into() }).collect(),
             checkpoint: None,
             outputs: caused.iter().map(|&index| output(Cause::Record(index))).collect(),
+            ..Outcome::default()
         };
         let listed = if let Done::Listed(listed) = &done { listed.clone() } else { Vec::new() };
         let named: Vec<u32> = failed.iter().chain(&skipped).chain(&listed).copied().collect();

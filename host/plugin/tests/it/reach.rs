@@ -207,6 +207,28 @@ async fn a_call_that_waits_for_an_answer_is_ended_with_its_requests() {
 }
 
 #[tokio::test]
+async fn instances_of_a_processor_take_turns_together() {
+    let (port, open) = server(true).await;
+    let world = on_threads(2);
+    let http = HttpGrant { concurrency: 1, ..reaching(port) };
+    let plugin = plugin(&world, Grants { http: Some(http), ..everything() }).await.unwrap();
+    let (mut first, mut second) = (plugin.instance().await.unwrap(), plugin.instance().await.unwrap());
+    let fetch = tasks(&[json!({ "do": "fetch", "url": format!("http://127.0.0.1:{port}/") })]);
+    let context = shard();
+    let others = async {
+        until("the first one's request", &open, 1).await;
+        let waits = second.process_batch(&context, &fetch);
+        assert!(tokio::time::timeout(Duration::from_millis(200), waits).await.is_err());
+        assert_eq!(open.load(Ordering::Relaxed), 1);
+    };
+    tokio::select! {
+        ended = first.process_batch(&context, &fetch) => panic!("{ended:?}"),
+        () = others => {}
+    }
+    until("after both calls", &open, 0).await;
+}
+
+#[tokio::test]
 async fn a_refused_request_is_told_to_the_guest_and_once_to_the_operator() {
     let (log, _guard) = Log::capture();
     let (port, open) = server(false).await;
@@ -291,8 +313,9 @@ async fn a_secret_that_a_guest_says_is_not_in_the_log() {
     world.limits.log_line_bytes = 100;
     let mut instance = instance(&world, with_secret()).await;
     let say = |text: &str| json!({ "do": "say", "text": text });
-    // The second ends within the secret, where a line is cut.
-    let told = [say("it is $TOKEN!"), say(&format!("{}$TOKEN", "x".repeat(80)))];
+    // The others end within the secret, where a line is cut.
+    let told =
+        [say("it is $TOKEN!"), say(&format!("{}$TOKEN", "x".repeat(80))), say(&format!("{}$TOKEN", "é".repeat(46)))];
     outputs(&mut instance, &told).await;
     let lines = log.lines();
     assert!(lines.len() >= 8, "{lines:?}");
@@ -317,8 +340,18 @@ async fn a_secret_is_in_no_failure_and_no_reason() {
     let failure = instance.process_batch(&shard(), &tasks(&[said("reject")])).await.unwrap_err();
     assert!(matches!(failure, Failure::Guest(ProcessError::Reject { .. })), "{failure:?}");
     assert_hidden("rejected", &failure.to_string());
+    // It stands where a reason is cut.
+    let cut = |what: &str| json!({ "do": what, "text": format!("{}$TOKEN", "-".repeat(1990)) });
+    let outcome = instance.process_batch(&shard(), &tasks(&[cut("fail"), cut("skip")])).await.unwrap();
+    for reason in [&outcome.failed[0].reason, &outcome.skipped[0].reason] {
+        assert!(reason.ends_with("***"), "{reason}");
+    }
+    let failure = instance.process_batch(&shard(), &tasks(&[cut("reject")])).await.unwrap_err().to_string();
+    assert!(failure.ends_with("-***"), "{failure}");
     let emit = [json!({ "do": "emit", "output": "to-$TOKEN" })];
     let outcome: Outcome = instance.process_batch(&shard(), &tasks(&emit)).await.unwrap();
+    // What is carried out is as the guest wrote it.
+    assert_eq!(&*outcome.outputs[0].name, format!("to-{SECRET}"));
     let invalid = outcome.settle(1, &|name| name == "out", &OutcomeLimits::default()).unwrap_err();
     assert!(matches!(invalid, InvalidOutcome::UnknownOutput { .. }));
     assert_hidden("an output's name", &invalid.to_string());
@@ -327,14 +360,18 @@ async fn a_secret_is_in_no_failure_and_no_reason() {
     };
     assert_hidden("a crash", &trap.to_string());
     let module = world.runtime.load("guest_reach", named_guest("guest_reach")).await.unwrap();
-    let settings = Settings {
-        processor: "flights".into(),
-        config: json!({ "refuses": "not with $TOKEN" }),
-        limits: Limits::default(),
-        grants: with_secret(),
-    };
-    let refused = Plugin::new(&world.runtime, module, settings).unwrap().instance().await.err().unwrap();
-    assert_hidden("init", &refused.to_string());
+    for words in ["not with $TOKEN".to_owned(), format!("{}$TOKEN", "-".repeat(1990))] {
+        let settings = Settings {
+            processor: "flights".into(),
+            config: json!({ "refuses": words }),
+            limits: Limits::default(),
+            grants: with_secret(),
+        };
+        let plugin = Plugin::new(&world.runtime, module.clone(), settings).unwrap();
+        let refused = plugin.instance().await.err().unwrap().to_string();
+        assert_hidden("init", &refused);
+        assert!(!refused.contains("tr0"), "{refused}");
+    }
 }
 
 #[tokio::test]

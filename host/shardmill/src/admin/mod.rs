@@ -24,8 +24,8 @@ use tokio_util::sync::CancellationToken;
 use crate::deploy::{MAX_PLUGIN, Reloader};
 use crate::fleet::board::Board;
 
+pub(crate) use token::read as read_token;
 pub use token::{Error as TokenError, Token};
-pub(crate) use token::{is_open, read as read_token};
 
 /// The media type of what [`prometheus_client`] writes.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

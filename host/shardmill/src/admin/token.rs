@@ -89,7 +89,7 @@ pub(crate) fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
 }
 
 /// Whether everybody may read it.
-pub(crate) fn is_open(path: &std::path::Path) -> bool {
+fn is_open(path: &std::path::Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
 
     std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0)

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, Error as _, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use shardmill_plugin::{HostPattern, HttpGrant};
+use toml::Value;
 
 use super::check::{self, Checked, HOUR, MIB, count, helped, line, size, time, wrong};
 use super::units::{Count, Size, Time};
@@ -16,6 +17,9 @@ use super::{Grants, SecretSource, Variable};
 const MILLISECOND: Duration = Duration::from_millis(1);
 /// No program has as long a name for one.
 const NAME_BYTES: usize = 128;
+/// Where a secret may be.
+const PLACES: [&str; 2] = ["env", "file"];
+const NOT_HERE: &str = "a secret is not written here, but where it is: { env = \"VARIABLE\" } or { file = \"FILE\" }";
 const EACH_NAME: &str = "each in quotes: letters of ASCII, digits and `_`, and no digit at the beginning";
 
 /// The table `grants`. A processor's own is put over that of `defaults`, key by key, and name by name in `environment` and
@@ -27,15 +31,20 @@ pub(super) struct Written {
     random: Option<bool>,
     metrics: Option<bool>,
     environment: BTreeMap<String, WrittenVariable>,
-    secrets: BTreeMap<String, WrittenSecret>,
+    secrets: WrittenSecrets,
     http: Option<Http>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
-#[serde(untagged, expecting = "a value in quotes, or { from = \"VARIABLE\" } for the value that the host's own has")]
+#[serde(
+    untagged,
+    expecting = "a value in quotes, { from = \"VARIABLE\" } for the value that the host's own has, or `false` for none"
+)]
 enum WrittenVariable {
     Value(String),
     Host(HostVariable),
+    /// `false` takes back what `defaults` grants.
+    Back(bool),
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -44,16 +53,18 @@ struct HostVariable {
     from: String,
 }
 
-/// Where a secret is: `{ env = "VARIABLE" }` or `{ file = "FILE" }`.
+/// Where a secret is.
 #[derive(Debug, Clone)]
-struct WrittenSecret(SecretSource);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Place {
-    env: Option<String>,
-    file: Option<PathBuf>,
+enum WrittenSecret {
+    /// `{ env = "VARIABLE" }` or `{ file = "FILE" }`.
+    At(SecretSource),
+    /// `false` takes back what `defaults` grants.
+    Back,
 }
+
+/// Secrets by name.
+#[derive(Debug, Default, Clone)]
+struct WrittenSecrets(BTreeMap<String, WrittenSecret>);
 
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -78,8 +89,12 @@ impl Written {
             clocks: own.clocks.or(defaults.clocks),
             random: own.random.or(defaults.random),
             metrics: own.metrics.or(defaults.metrics),
-            environment: merged(&defaults.environment, &own.environment),
-            secrets: merged(&defaults.secrets, &own.secrets),
+            environment: merged(&defaults.environment, &own.environment, |own| {
+                matches!(own, WrittenVariable::Back(false))
+            }),
+            secrets: WrittenSecrets(merged(&defaults.secrets.0, &own.secrets.0, |own| {
+                matches!(own, WrittenSecret::Back)
+            })),
             http: match (&own.http, &defaults.http) {
                 (Some(own), Some(defaults)) => Some(own.over(defaults)),
                 (own, defaults) => own.as_ref().or(defaults.as_ref()).cloned(),
@@ -88,41 +103,107 @@ impl Written {
     }
 }
 
-fn merged<T: Clone>(defaults: &BTreeMap<String, T>, own: &BTreeMap<String, T>) -> BTreeMap<String, T> {
-    defaults.iter().chain(own).map(|(name, value)| (name.clone(), value.clone())).collect()
+/// What is taken back is in neither. What takes back something that was not there stays, and is a mistake.
+fn merged<T: Clone>(
+    defaults: &BTreeMap<String, T>,
+    own: &BTreeMap<String, T>,
+    takes_back: impl Fn(&T) -> bool,
+) -> BTreeMap<String, T> {
+    let mut merged = defaults.clone();
+    for (name, value) in own {
+        let before = merged.insert(name.clone(), value.clone());
+        if before.is_some_and(|before| !takes_back(&before)) && takes_back(value) {
+            merged.remove(name);
+        }
+    }
+    merged
+}
+
+fn nothing_to_take_back<T>(path: &[&str]) -> Checked<T> {
+    let nothing = wrong(path, "`false` takes back what `defaults` grants, and nothing of this name is granted there");
+    helped(nothing, "leave it away, or correct the name")
 }
 
 // === impl WrittenSecret ===
 
 impl<'de> Deserialize<'de> for WrittenSecret {
+    // Not by serde's own types: whatever stands here may be the secret, and their errors show it.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct PlaceVisitor;
-
-        impl<'de> Visitor<'de> for PlaceVisitor {
-            type Value = WrittenSecret;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("{ env = \"VARIABLE\" } or { file = \"FILE\" }")
-            }
-
-            // Without the text: it may be the secret.
-            fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<WrittenSecret, E> {
-                Err(E::custom(
-                    "a secret is not written here, but where it is: { env = \"VARIABLE\" } or { file = \"FILE\" }",
-                ))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenSecret, A::Error> {
-                let place = Place::deserialize(MapAccessDeserializer::new(map))?;
-                match (place.env, place.file) {
-                    (Some(variable), None) => Ok(WrittenSecret(SecretSource::Variable(variable))),
-                    (None, Some(path)) => Ok(WrittenSecret(SecretSource::File(path))),
-                    _both => Err(A::Error::custom("a secret is in one place: name `env` or `file`")),
-                }
-            }
+        let written = Value::deserialize(deserializer).map_err(|_| D::Error::custom(NOT_HERE))?;
+        let table = match written {
+            Value::Table(table) => table,
+            Value::Boolean(false) => return Ok(Self::Back),
+            _the_secret => return Err(D::Error::custom(NOT_HERE)),
+        };
+        if let Some(other) = table.keys().find(|key| !PLACES.contains(&key.as_str())) {
+            let shown = check::shown(other);
+            return Err(D::Error::custom(format!("unknown field `{shown}`: a secret is in `env` or `file`")));
         }
+        let mut places = table.into_iter();
+        match (places.next(), places.next()) {
+            (Some((key, Value::String(place))), None) => Ok(Self::At(match key.as_str() {
+                "env" => SecretSource::Variable(place),
+                _ => SecretSource::File(place.into()),
+            })),
+            (Some(_), None) => Err(D::Error::custom(NOT_HERE)),
+            _none_or_both => Err(D::Error::custom("a secret is in one place: name `env` or `file`")),
+        }
+    }
+}
 
-        deserializer.deserialize_any(PlaceVisitor)
+// === impl WrittenSecrets ===
+
+impl<'de> Deserialize<'de> for WrittenSecrets {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(SecretsVisitor)
+    }
+}
+
+struct SecretsVisitor;
+
+impl<'de> Visitor<'de> for SecretsVisitor {
+    type Value = WrittenSecrets;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("a table of secrets: { NAME = { env = \"VARIABLE\" } }")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<WrittenSecrets, A::Error> {
+        BTreeMap::deserialize(MapAccessDeserializer::new(map)).map(WrittenSecrets)
+    }
+
+    // Whatever is no table: without its text.
+
+    fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_i64<E: serde::de::Error>(self, _: i64) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_u64<E: serde::de::Error>(self, _: u64) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_i128<E: serde::de::Error>(self, _: i128) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_u128<E: serde::de::Error>(self, _: u128) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, _: f64) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<WrittenSecrets, E> {
+        Err(E::custom(NOT_HERE))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<WrittenSecrets, A::Error> {
+        Err(A::Error::custom(NOT_HERE))
     }
 }
 
@@ -158,6 +239,13 @@ pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<G
                 return wrong(&path, "a variable of an environment holds no NUL");
             }
             WrittenVariable::Value(value) => Variable::Value(value),
+            WrittenVariable::Back(false) => return nothing_to_take_back(&path),
+            WrittenVariable::Back(true) => {
+                return wrong(
+                    &path,
+                    "`true` is no value: write it in quotes if it is meant, or `false` for no variable",
+                );
+            }
             WrittenVariable::Host(HostVariable { from }) => {
                 line(&path, &from)?;
                 Variable::Host(from)
@@ -166,7 +254,7 @@ pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<G
         environment.insert(name, variable);
     }
     let mut secrets = BTreeMap::new();
-    for (name, WrittenSecret(source)) in file.secrets {
+    for (name, secret) in file.secrets.0 {
         let path = at("secrets", &name);
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         variable_name(&path, &name)?;
@@ -174,10 +262,13 @@ pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<G
             let both = wrong(&path, "there is a variable of this name in `environment` already");
             return helped(both, "secrets are variables of the guest's environment too: give one of them another name");
         }
-        let source = match source {
-            SecretSource::File(path_of) if path_of.as_os_str().is_empty() => return wrong(&path, "it names no file"),
-            SecretSource::File(path) => SecretSource::File(folder.join(path)),
-            SecretSource::Variable(variable) => {
+        let source = match secret {
+            WrittenSecret::Back => return nothing_to_take_back(&path),
+            WrittenSecret::At(SecretSource::File(file)) if file.as_os_str().is_empty() => {
+                return wrong(&path, "it names no file");
+            }
+            WrittenSecret::At(SecretSource::File(file)) => SecretSource::File(folder.join(file)),
+            WrittenSecret::At(SecretSource::Variable(variable)) => {
                 line(&path, &variable)?;
                 SecretSource::Variable(variable)
             }

@@ -23,6 +23,7 @@ mod streams;
 #[cfg(test)]
 mod tests;
 mod units;
+mod unshown;
 mod warnings;
 
 use std::collections::{BTreeMap, BTreeSet};

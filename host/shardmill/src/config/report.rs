@@ -6,13 +6,22 @@ use miette::{Diagnostic, NamedSource, SourceSpan};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::unshown::may_be_shown;
+
+/// Said where no line is shown.
+const NOT_SHOWN: &str = "the lines are not shown here, because there may be a secret in them";
+
 /// One mistake, shown with its file, line and key.
 #[derive(Debug, thiserror::Error, Diagnostic)]
-#[error("{message}")]
+#[error("{}{message}", self.prefix())]
 pub struct Mistake {
     message: String,
+    /// The file, as messages name it.
+    file: String,
+    line: usize,
+    /// None where the lines may hold a secret: an error goes to logs and bug reports.
     #[source_code]
-    source_code: NamedSource<String>,
+    source_code: Option<NamedSource<String>>,
     #[label("{label}")]
     span: SourceSpan,
     label: String,
@@ -39,22 +48,28 @@ impl Mistake {
         label: &str,
         help: Option<String>,
     ) -> Self {
+        let is_shown = may_be_shown(source, &span);
         Self {
             message,
-            source_code: NamedSource::new(name, source.to_owned()),
+            file: name.to_owned(),
+            line: line_of(source, &span),
+            source_code: is_shown.then(|| NamedSource::new(name, source.to_owned())),
             span: span.into(),
             label: label.to_owned(),
-            help,
+            help: help.or_else(|| (!is_shown).then(|| NOT_SHOWN.to_owned())),
         }
+    }
+
+    /// Where it is, if that is not shown besides.
+    fn prefix(&self) -> String {
+        if self.source_code.is_some() { String::new() } else { format!("{}:{}: ", self.file, self.line) }
     }
 
     /// The same in one line.
     pub(super) fn sentence(&self) -> String {
-        let start = self.span.offset();
-        let line = line_of(self.source_code.inner(), &(start..start));
         let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
         let message = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{}:{line}: {message}{help}", self.source_code.name())
+        format!("{}:{}: {message}{help}", self.file, self.line)
     }
 }
 

@@ -192,16 +192,41 @@ impl Deployer {
         (digest, bytes): (Digest, Vec<u8>),
         from: String,
     ) -> Result<Deployed, Refusal> {
-        if slot.running().digest == digest {
-            self.unchanged(slot);
-            return Ok(Deployed::Unchanged);
-        }
-        slot.until_ended().await;
-        let prepared = prepare::load(&self.0.runtime, slot, &slot.setup(), bytes, &from).await;
-        match prepared {
-            Ok(prepared) => Ok(self.switch(slot, prepared)),
+        match self.prepare(slot, (digest, bytes), &from).await {
+            Ok(Some((prepared, setup))) => {
+                slot.set_setup(setup);
+                Ok(self.switch(slot, prepared))
+            }
+            Ok(None) => {
+                self.unchanged(slot);
+                Ok(Deployed::Unchanged)
+            }
             Err(refusal) => Err(self.refused(slot, digest, &from, refusal)),
         }
+    }
+
+    /// Another version, with what it is granted as that is now; none if that is what runs.
+    async fn prepare(
+        &self,
+        slot: &Arc<Slot>,
+        (digest, bytes): (Digest, Vec<u8>),
+        from: &str,
+    ) -> Result<Option<(Prepared, Setup)>, Refusal> {
+        let (running, before) = (slot.running(), slot.setup());
+        let setup = before.again().await?;
+        let is_running = running.digest == digest;
+        if is_running && setup.settings == before.settings {
+            return Ok(None);
+        }
+        slot.until_ended().await;
+        let runtime = &self.0.runtime;
+        let prepared = if is_running {
+            let module = slot.pool().plugin().module().clone();
+            prepare::start(runtime, slot, &setup, module, running.from).await?
+        } else {
+            prepare::load(runtime, slot, &setup, bytes, from).await?
+        };
+        Ok(Some((prepared, setup)))
     }
 
     fn switch(&self, slot: &Arc<Slot>, prepared: Prepared) -> Deployed {

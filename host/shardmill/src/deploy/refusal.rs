@@ -48,7 +48,8 @@ impl Refusal {
         match self {
             Self::Start(failure) | Self::Trial { failure, .. } => matches!(failure, Failure::Host(_)),
             Self::Module(module::Error::NoProcess { .. }) => true,
-            Self::Read { .. } | Self::Grants(_) | Self::TrialRecords { .. } => true,
+            Self::Grants(missing) => missing.is_passing(),
+            Self::Read { .. } | Self::TrialRecords { .. } => true,
             _other => false,
         }
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use futures::future::join_all;
 use serde::Serialize;
 use shardmill_cause::with_causes;
 use shardmill_engine::watchdog;
@@ -225,28 +226,28 @@ impl Reloader {
     /// Makes what is to be another version, of all processors before anything changes.
     async fn prepare(&self, started: &Config, config: Option<&Config>, plan: &Plan) -> (Vec<Turn<'_>>, Report) {
         let (mut turns, mut report) = (Vec::new(), Report::default());
-        for (name, slot) in &self.0.deployer.0.slots {
-            let work = slot.work().await;
-            let setup = match config.filter(|_| !plan.waiting.contains(name)) {
-                Some(config) => match setup(started, config, name) {
-                    Some(Ok(setup)) => setup,
-                    Some(Err(missing)) => {
-                        // It may be there when the same file is read again.
-                        report.is_passing = true;
-                        report.processors.insert(name.clone(), PluginReport::of(&missing.into()));
-                        continue;
-                    }
-                    // It is not in the file any more, and goes on until the restart.
-                    None => continue,
-                },
-                None => slot.setup().as_ref().clone(),
-            };
+        let (mut granted, mut missing) = (Vec::new(), Vec::new());
+        for (slot, work, setup) in self.look_up(started, config, plan).await {
+            match setup {
+                Ok(setup) => granted.push((slot, work, setup)),
+                Err(error) => missing.push((slot.processor().to_owned(), Refusal::from(error))),
+            }
+        }
+        if !missing.is_empty() {
+            // All of it may be there when the same file is read again. Until then nothing is made.
+            report.is_passing = missing.iter().all(|(_, refusal)| refusal.is_passing());
+            let refused = missing.into_iter().map(|(name, refusal)| (name, PluginReport::of(&refusal)));
+            report.processors = refused.collect();
+            return (turns, report);
+        }
+        for (slot, work, setup) in granted {
+            let name = slot.processor().to_owned();
             let bytes = match read(&setup.path).await {
                 Ok(bytes) => bytes,
                 Err(refusal) => {
                     // What runs goes on; a configuration that names such a file is refused when it is read.
                     report.is_passing = true;
-                    report.processors.insert(name.clone(), PluginReport::of(&refusal));
+                    report.processors.insert(name, PluginReport::of(&refusal));
                     continue;
                 }
             };
@@ -258,11 +259,32 @@ impl Reloader {
                     let path = setup.path.display().to_string();
                     let refusal = self.0.deployer.refused(slot, digest, &path, refusal);
                     report.is_passing |= refusal.is_passing();
-                    report.processors.insert(name.clone(), PluginReport::of(&refusal));
+                    report.processors.insert(name, PluginReport::of(&refusal));
                 }
             }
         }
         (turns, report)
+    }
+
+    /// Looks up what each processor is granted, with the right to make another version of it. One that is not in the file any
+    /// more goes on until the restart.
+    async fn look_up(
+        &self,
+        started: &Config,
+        config: Option<&Config>,
+        plan: &Plan,
+    ) -> Vec<(&Arc<Slot>, WorkGuard<'_, Work>, Result<Setup, GrantError>)> {
+        let looks = self.0.deployer.0.slots.values().map(|slot| async move {
+            let work = slot.work().await;
+            let name = slot.processor();
+            let setup = match config.filter(|_| !plan.waiting.contains(name)) {
+                Some(config) => setup(started, config, name).await?,
+                None => slot.setup().again().await,
+            };
+            Some((slot, work, setup))
+        });
+        // At once: files of secrets may take their time.
+        join_all(looks).await.into_iter().flatten().collect()
     }
 
     /// Another version, if there is to be one. What somebody has deployed in other ways stays until the file changes.
@@ -434,13 +456,13 @@ fn keep_section(table: &mut Table, from: &Table, name: &str) {
 }
 
 /// What a configuration says of a processor that was there at the start. What the engine was made with stays as it was then.
-fn setup(started: &Config, config: &Config, name: &str) -> Option<Result<Setup, GrantError>> {
+async fn setup(started: &Config, config: &Config, name: &str) -> Option<Result<Setup, GrantError>> {
     let mut processor = config.processors.get(name)?.clone();
     let before = started.processors.get(name)?;
     processor.limits.outcome = before.limits.outcome;
     processor.limits.outputs = before.limits.outputs;
     processor.outputs.clone_from(&before.outputs);
-    Some(Setup::of(started, &processor))
+    Some(Setup::of(started, &processor).await)
 }
 
 /// The configuration's file, checked whole; or what is wrong with it, in one line.
@@ -448,7 +470,8 @@ async fn load(path: PathBuf) -> Result<(Config, Table), String> {
     let loading =
         tokio::task::spawn_blocking(move || config::load_with_source(&path).map_err(|error| error.sentence()));
     let (config, source) = loading.await.map_err(|stopped| stopped.to_string())??;
-    let table = toml::from_str(&source.text).map_err(|error| error.to_string())?;
+    // Not the whole error, which shows lines.
+    let table = toml::from_str(&source.text).map_err(|error| error.message().to_owned())?;
     Ok((config, table))
 }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use shardmill_plugin::{LoadLimits, OutcomeLimits, Settings};
 use shardmill_record::BatchLimits;
 
-use crate::config::{self, Config};
-use crate::host::{GrantError, parts};
+use crate::config::{self, Config, Grants};
+use crate::host::{GrantError, parts, read_grants};
 
 /// What a configuration says of a processor's plugin.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,7 +17,10 @@ pub(crate) struct Setup {
     pub(crate) path: PathBuf,
     /// What loading the file may take.
     pub(crate) load: LoadLimits,
+    /// With the values of what is granted as they were when they were looked up.
     pub(crate) settings: Settings,
+    /// Where they are looked up.
+    pub(crate) grants: Grants,
     pub(crate) trial: Option<Trial>,
 }
 
@@ -44,7 +47,7 @@ impl Setup {
     ///
     /// # Errors
     /// If a secret or a variable is not there.
-    pub(crate) fn of(config: &Config, processor: &config::Processor) -> Result<Self, GrantError> {
+    pub(crate) async fn of(config: &Config, processor: &config::Processor) -> Result<Self, GrantError> {
         let trial = processor.trial.as_ref().map(|path| Trial {
             path: path.clone(),
             application: config.application.as_str().into(),
@@ -55,6 +58,17 @@ impl Setup {
             outcome: parts::outcome_limits(processor),
         });
         let (path, load) = (processor.plugin.clone(), processor.limits.load.clone());
-        Ok(Self { path, load, settings: parts::settings(processor)?, trial })
+        let (settings, grants) = (parts::settings(processor).await?, processor.grants.clone());
+        Ok(Self { path, load, settings, grants, trial })
+    }
+
+    /// The same with what is granted as it is now: a secret may be another one each time that a plugin is loaded.
+    ///
+    /// # Errors
+    /// If a secret or a variable is not there any more.
+    pub(crate) async fn again(&self) -> Result<Self, GrantError> {
+        let grants = read_grants(&self.grants).await?;
+        let settings = Settings { grants, ..self.settings.clone() };
+        Ok(Self { settings, ..self.clone() })
     }
 }

@@ -32,7 +32,7 @@ use crate::guest::{Lent, PluginGuest};
 
 pub(crate) use error::Class;
 pub use error::Error;
-pub(crate) use grants::Error as GrantError;
+pub(crate) use grants::{Error as GrantError, read as read_grants};
 use parts::AllMetrics;
 // `shardmill plugin test` and `bench` run plugins as a worker does.
 pub(crate) use parts::{does_not_start, plugin, runtime};
@@ -126,7 +126,7 @@ impl Builder {
         let loaded = parts::load_all(&runtime, &self.config.processors).await?;
         for (processor, module) in self.config.processors.values().zip(loaded) {
             // `init` says whether it takes its configuration.
-            let plugin = parts::plugin(&runtime, module.clone(), processor)?;
+            let plugin = parts::plugin(&runtime, module.clone(), processor).await?;
             parts::start(&plugin, processor).await?;
             modules.insert(processor.name.clone(), module);
         }
@@ -175,6 +175,7 @@ impl Builder {
             );
             let digest = module.digest().to_string();
             let setup = Setup::of(&config, processor)
+                .await
                 .map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
             let plugin = parts::plugin_with(&runtime, module, setup.settings.clone())?;
             let pool = plugin.pool(processor.limits.instances);

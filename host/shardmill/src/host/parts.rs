@@ -115,8 +115,9 @@ pub(super) async fn load_all(
 }
 
 /// Ties a module to a processor. Secrets and variables that it is granted are looked up.
-pub(crate) fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
-    let settings = settings(processor).map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
+pub(crate) async fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
+    let settings = settings(processor).await;
+    let settings = settings.map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
     plugin_with(runtime, module, settings)
 }
 
@@ -134,7 +135,7 @@ pub(super) fn plugin_with(
 ///
 /// # Errors
 /// If what is granted is not there.
-pub(crate) fn settings(processor: &config::Processor) -> Result<shardmill_plugin::Settings, GrantError> {
+pub(crate) async fn settings(processor: &config::Processor) -> Result<shardmill_plugin::Settings, GrantError> {
     let limits = &processor.limits;
     Ok(shardmill_plugin::Settings {
         processor: processor.name.clone(),
@@ -153,7 +154,7 @@ pub(crate) fn settings(processor: &config::Processor) -> Result<shardmill_plugin
             keep_idle: limits.keep_idle,
             ..shardmill_plugin::Limits::default()
         },
-        grants: grants::read(&processor.grants)?,
+        grants: grants::read(&processor.grants).await?,
     })
 }
 

@@ -130,7 +130,7 @@ async fn a_guest_holds_the_checkpoint_back_and_moves_it_on_in_its_last_hook() {
     let guest = FakeGuest {
         hook: Box::new(|hook| {
             let checkpoint = matches!(hook, Hook::Revoked { .. }).then(|| at(29));
-            (Duration::ZERO, Ok(HookOutcome { checkpoint, outputs: Vec::new() }))
+            (Duration::ZERO, Ok(HookOutcome { checkpoint, ..HookOutcome::default() }))
         }),
         ..FakeGuest::new(|_, batch| {
             let checkpoint = Some(batch.position(batch.len() / 2));
@@ -180,7 +180,7 @@ async fn an_outcome_with_a_checkpoint_behind_all_that_the_guest_has_seen_is_not_
     let guest = FakeGuest {
         hook: Box::new(|hook| {
             let checkpoint = if matches!(hook, Hook::Assigned) { at(11) } else { at(13) };
-            (Duration::ZERO, Ok(HookOutcome { checkpoint: Some(checkpoint), outputs: Vec::new() }))
+            (Duration::ZERO, Ok(HookOutcome { checkpoint: Some(checkpoint), ..HookOutcome::default() }))
         }),
         ..FakeGuest::new(|_, batch| Ok(copy(batch)))
     };
@@ -228,7 +228,7 @@ async fn the_end_of_a_shard_whose_guest_holds_the_checkpoint_back_is_not_written
     let guest = FakeGuest {
         hook: Box::new(|hook| {
             let checkpoint = matches!(hook, Hook::ShardEnded).then(|| at(9));
-            (Duration::ZERO, Ok(HookOutcome { checkpoint, outputs: Vec::new() }))
+            (Duration::ZERO, Ok(HookOutcome { checkpoint, ..HookOutcome::default() }))
         }),
         ..FakeGuest::new(|_, batch| Ok(copy(batch)))
     };

@@ -88,7 +88,7 @@ async fn what_the_guest_returns_when_it_is_told_of_records_is_sent_before_the_ch
                     }
                     _other => Vec::new(),
                 };
-                (Duration::ZERO, Ok(HookOutcome { checkpoint: None, outputs }))
+                (Duration::ZERO, Ok(HookOutcome { outputs, ..HookOutcome::default() }))
             }),
             ..FakeGuest::new(|_, batch| {
                 Ok(Outcome { outputs: Vec::new(), ..failing(batch, |number| number == 2, false) })
@@ -156,7 +156,7 @@ pub(super) fn hooked(name: &'static str) -> FakeGuest {
             let record = UserRecord { partition_key: "k".into(), explicit_hash_key: None, data: Bytes::from("7") };
             let output = Output { name: "out".into(), record, cause: Cause::Hook(call.into()) };
             let outputs = (hook.name() == name).then_some(output);
-            (Duration::ZERO, Ok(HookOutcome { checkpoint: None, outputs: outputs.into_iter().collect() }))
+            (Duration::ZERO, Ok(HookOutcome { outputs: outputs.into_iter().collect(), ..HookOutcome::default() }))
         }),
         ..FakeGuest::new(|_, batch| Ok(Outcome { outputs: Vec::new(), ..failing(batch, |number| number == 2, false) }))
     }

@@ -237,7 +237,7 @@ async fn what_hooks_return_does_not_go_round_for_ever() {
             let record = UserRecord { partition_key: "k".into(), explicit_hash_key: None, data: Bytes::from("7") };
             let output = Output { name: "out".into(), record, cause: Cause::Hook(call.into()) };
             let outputs = (hook.name() == "given-up").then_some(output).into_iter().collect();
-            (Duration::ZERO, Ok(shardmill_plugin::HookOutcome { checkpoint: None, outputs }))
+            (Duration::ZERO, Ok(shardmill_plugin::HookOutcome { outputs, ..Default::default() }))
         }),
         ..FakeGuest::new(|_, batch| Ok(failing(batch, |_| true, false)))
     };

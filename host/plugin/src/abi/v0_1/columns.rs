@@ -9,22 +9,23 @@ use shardmill_record::UserRecord;
 
 use super::columnar::{self, OutputColumns};
 use super::convert;
-use crate::{InvalidOutcome, Outcome, Output};
+use crate::{InvalidOutcome, Mask, Outcome, Output};
 
 /// Lengths that belong to an output: partition key, explicit hash key, data.
 const SPANS: usize = 3;
 
-pub(super) fn outcome(outcome: columnar::Outcome) -> Result<Outcome, InvalidOutcome> {
+pub(super) fn outcome(outcome: columnar::Outcome, mask: &Mask) -> Result<Outcome, InvalidOutcome> {
     Ok(Outcome {
         done: convert::done(outcome.done),
-        failed: outcome.failed.into_iter().map(convert::failed).collect(),
-        skipped: outcome.skipped.into_iter().map(convert::skipped).collect(),
-        checkpoint: outcome.checkpoint.map(convert::position).transpose()?,
-        outputs: outputs(outcome.outputs)?,
+        failed: convert::failed(outcome.failed, mask),
+        skipped: convert::skipped(outcome.skipped, mask),
+        checkpoint: convert::position(outcome.checkpoint, mask)?,
+        outputs: outputs(outcome.outputs, mask)?,
+        mask: mask.clone(),
     })
 }
 
-fn outputs(columns: OutputColumns) -> Result<Vec<Output>, InvalidOutcome> {
+fn outputs(columns: OutputColumns, mask: &Mask) -> Result<Vec<Output>, InvalidOutcome> {
     let count = columns.name_indexes.len();
     for (column, entries, expected) in
         [("lengths", columns.lengths.len(), SPANS.saturating_mul(count)), ("causes", columns.causes.len(), count)]
@@ -46,7 +47,8 @@ fn outputs(columns: OutputColumns) -> Result<Vec<Output>, InvalidOutcome> {
         let partition_key = text(&arena, span(lengths[0])?, output, "a partition key")?;
         let hash_key = text(&arena, span(lengths[1])?, output, "an explicit hash key")?;
         let data = arena.slice(span(lengths[2])?);
-        let explicit_hash_key = if hash_key.is_empty() { None } else { Some(convert::hash_key(output, hash_key)?) };
+        let explicit_hash_key =
+            if hash_key.is_empty() { None } else { Some(convert::hash_key(output, hash_key, mask)?) };
         let record = UserRecord { partition_key: partition_key.to_owned(), explicit_hash_key, data };
         outputs.push(Output { name: name.clone(), record, cause: convert::cause(cause) });
     }
@@ -94,12 +96,12 @@ mod tests {
     fn changed(change: impl FnOnce(&mut OutputColumns)) -> InvalidOutcome {
         let mut columns = two();
         change(&mut columns);
-        outputs(columns).unwrap_err()
+        outputs(columns, &Mask::default()).unwrap_err()
     }
 
     #[test]
     fn columns_are_read_in_the_arenas_order() {
-        let outputs = outputs(two()).unwrap();
+        let outputs = outputs(two(), &Mask::default()).unwrap();
         let first = UserRecord {
             partition_key: "key".into(),
             explicit_hash_key: Some(HashKey::new(7)),
@@ -147,7 +149,7 @@ mod tests {
                 lengths: lengths.clone(),
                 causes: vec![Cause::Batch; causes],
             };
-            if let Ok(outputs) = outputs(columns) {
+            if let Ok(outputs) = outputs(columns, &Mask::default()) {
                 prop_assert_eq!(outputs.len(), causes);
                 prop_assert_eq!(lengths.iter().map(|length| *length as usize).sum::<usize>(), arena.len());
                 for (output, index) in outputs.iter().zip(name_indexes) {
@@ -174,7 +176,7 @@ mod tests {
                     columns.lengths.push(bytes.len() as u32);
                 }
             }
-            let read: Vec<_> = outputs(columns)
+            let read: Vec<_> = outputs(columns, &Mask::default())
                 .unwrap()
                 .into_iter()
                 .map(|Output { record, .. }| (record.partition_key, record.explicit_hash_key.map(HashKey::get), record.data.to_vec()))

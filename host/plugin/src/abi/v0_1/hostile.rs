@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::bindings::exports::shardmill::processor::{batch, columnar, hooks};
 use super::bindings::shardmill::processor::types;
 use super::{columns, convert};
-use crate::{Cause, HookOutcome, InvalidOutcome, Outcome, OutcomeLimits, Output, Settled, Verdict};
+use crate::{Cause, HookOutcome, InvalidOutcome, Mask, Outcome, OutcomeLimits, Output, Settled, Verdict};
 
 /// Longer than any reason that is kept, with what shows that it was cut.
 const REASON_BYTES: usize = 2020;
@@ -196,7 +196,7 @@ proptest! {
         checkpoint in position(), outputs in outputs(), records in 0usize..9, limits in limits(),
     ) {
         let outcome = batch::Outcome { done, failed, skipped, checkpoint, outputs };
-        check(convert::rows_outcome(outcome), records, &limits)?;
+        check(convert::rows_outcome(outcome, &Mask::default()), records, &limits)?;
     }
 
     #[test]
@@ -205,14 +205,14 @@ proptest! {
         checkpoint in position(), outputs in output_columns(), records in 0usize..9, limits in limits(),
     ) {
         let outcome = columnar::Outcome { done, failed, skipped, checkpoint, outputs };
-        check(columns::outcome(outcome), records, &limits)?;
+        check(columns::outcome(outcome, &Mask::default()), records, &limits)?;
     }
 
     #[test]
     fn hooks_are_refused_or_make_sense(
         checkpoint in position(), outputs in outputs(), id in 0u64..3, limits in limits(),
     ) {
-        let outcome = convert::hook_outcome(hooks::HookOutcome { checkpoint, outputs });
+        let outcome = convert::hook_outcome(hooks::HookOutcome { checkpoint, outputs }, &Mask::default());
         if let Ok(settled) = outcome.and_then(|outcome: HookOutcome| outcome.settle(id, &knows, &limits)) {
             outputs_are_sound(&settled.outputs, &limits)?;
             prop_assert!(settled.outputs.iter().all(|output| output.cause == Cause::Hook(id)));
@@ -226,7 +226,7 @@ proptest! {
             1 => types::ProcessError::Reject(message),
             _ => types::ProcessError::StopShard(message),
         };
-        let said = convert::process_error(error).to_string();
+        let said = convert::process_error(error, &Mask::default()).to_string();
         prop_assert!(said.len() < 2100 && !said.contains(['\n', '\u{1b}', '\0']), "{:?}", said);
     }
 }

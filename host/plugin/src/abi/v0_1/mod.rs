@@ -135,14 +135,19 @@ impl Exports {
         records: &Batch,
     ) -> Result<Returned<Outcome>> {
         let context = convert::shard_context(shard);
+        let mask = store.data().mask().clone();
         match &self.process {
             Process::Rows(guest) => {
                 let returned = guest.call_process_batch(store, context, &convert::rows(records)).await?;
-                Ok(returned.map(convert::rows_outcome).map_err(convert::process_error))
+                Ok(returned
+                    .map(|outcome| convert::rows_outcome(outcome, &mask))
+                    .map_err(|error| convert::process_error(error, &mask)))
             }
             Process::Columnar(guest) => {
                 let returned = guest.call_process_batch(store, context, convert::columns(records)).await?;
-                Ok(returned.map(columns::outcome).map_err(convert::process_error))
+                Ok(returned
+                    .map(|outcome| columns::outcome(outcome, &mask))
+                    .map_err(|error| convert::process_error(error, &mask)))
             }
         }
     }
@@ -156,7 +161,7 @@ impl Exports {
         event: Event,
     ) -> Result<Returned<HookOutcome>> {
         let Some(guest) = &self.hooks else { return Ok(Ok(Ok(HookOutcome::default()))) };
-        let context = convert::shard_context(shard);
+        let (context, mask) = (convert::shard_context(shard), store.data().mask().clone());
         let returned = match event {
             Event::Assigned => guest.call_assigned(store, id, context).await?,
             Event::Revoked { time_left_ms } => guest.call_revoked(store, id, context, time_left_ms).await?,
@@ -167,7 +172,9 @@ impl Exports {
                 guest.call_given_up(store, id, context, &records).await?
             }
         };
-        Ok(returned.map(convert::hook_outcome).map_err(convert::process_error))
+        Ok(returned
+            .map(|outcome| convert::hook_outcome(outcome, &mask))
+            .map_err(|error| convert::process_error(error, &mask)))
     }
 
     /// Tells the guest that its instance ends; nothing happens if it has no hooks.

@@ -114,7 +114,7 @@ async fn an_answer_that_nobody_reads_keeps_no_turn_beyond_its_time() {
     let (answer, connection) = scene.begin(get(&url), RequestOptions::default()).await.unwrap();
     // Held, as a guest may hold it in a variable of its own.
     tokio::time::timeout(LIMIT, connection).await.expect("the end of the connection").unwrap();
-    assert_eq!(scene.client.0.turns.available_permits(), 1);
+    assert_eq!(scene.client.0.turns.free(), 1);
     server.all_gone().await;
     assert!(matches!(read(answer).await.body, Err(Error::HttpResponseTimeout)));
     assert_eq!(scene.count("timeout"), 1);
@@ -151,7 +151,32 @@ async fn a_server_that_dies_is_a_failure_of_the_request_alone() {
     };
     tokio::time::timeout(LIMIT, refused).await.expect("a refusal");
     assert!(scene.count("failed") >= 4, "{}", scene.count("failed"));
-    assert_eq!(scene.client.0.turns.available_permits(), 16);
+    assert_eq!(scene.client.0.turns.free(), 16);
+}
+
+#[tokio::test]
+async fn floods_before_and_behind_an_answer_are_bounded() {
+    let server = Server::start(async |mut call| {
+        match call.line().contains("trailers") {
+            true => {
+                call.write(CHUNKED).await;
+                call.write(&[&chunk(10)[..], b"0\r\n"].concat()).await;
+                while call.write(b"x-more: and more\r\n").await {}
+            }
+            false => while call.write(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n").await {},
+        };
+    })
+    .await;
+    let (scene, url) = one_host(&server, |grant| grant.timeout = Duration::from_millis(500));
+    // Answers that are not the answer yet: they are not kept, and end with the request's time.
+    let flooded = scene.get(&url).await.err();
+    assert!(matches!(flooded, Some(Error::HttpResponseTimeout)), "{flooded:?}");
+    let answered = scene.get(&format!("{url}trailers")).await.unwrap();
+    let flooded = answered.body.err();
+    let is_told = matches!(flooded, Some(Error::HttpResponseIncomplete | Error::HttpResponseTrailerSectionSize(_)));
+    assert!(is_told, "{flooded:?}");
+    server.all_gone().await;
+    assert_eq!((scene.count("timeout"), scene.count("answered")), (1, 0));
 }
 
 #[tokio::test]

@@ -181,7 +181,7 @@ impl Room {
         let metrics = Metrics::register(&mut registry);
         let runtime = self.runtime(self.config.cache_dir.clone(), metrics.clone())?;
         let module = self.module(&runtime, bytes).await?;
-        let plugin = host::plugin(&runtime, module.clone(), &self.processor).map_err(|error| match error {
+        let plugin = host::plugin(&runtime, module.clone(), &self.processor).await.map_err(|error| match error {
             host::Error::Plugin { source: module::Error::NotGranted { .. }, .. } if !self.has_config => {
                 Failure::from(error).help(format!("or say --grants '{}'", granted(&module)))
             }

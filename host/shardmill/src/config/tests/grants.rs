@@ -107,12 +107,79 @@ fn what_cannot_be_granted_is_told_with_what_can() {
 }
 
 #[test]
-fn a_secret_that_is_written_down_is_not_repeated_as_a_value() {
-    let error = parse(
-        "test.toml",
-        &format!("{MINIMAL}[processors.p.grants]\nsecrets = {{ A = \"hunter22\" }}\n"),
-        Path::new(""),
+fn a_processor_takes_back_by_name_what_all_are_granted() {
+    let with = |own: &str| {
+        format!(
+            r#"
+            application = "app"
+            [defaults.processor.grants]
+            environment = {{ REGION = "north", STAGE = "test" }}
+            secrets = {{ KEY = {{ env = "KEY" }}, TOKEN = {{ file = "token" }} }}
+            [processors.p]
+            stream = "in"
+            plugin = "p.wasm"
+            grants = {{ {own} }}
+            "#
+        )
+    };
+    let own = "environment = { STAGE = false, KEY = \"plain\" }, secrets = { KEY = false }";
+    let grants = good(&with(own)).processors["p"].grants.clone();
+    let names: Vec<&str> = grants.environment.keys().chain(grants.secrets.keys()).map(String::as_str).collect();
+    assert_eq!(names, ["KEY", "REGION", "TOKEN"]);
+    assert_eq!(grants.environment["KEY"], Variable::Value("plain".to_owned()));
+    for (own, said) in [
+        ("environment = { STAEG = false }", &["processors.p.grants.environment.STAEG", "nothing of this name"][..]),
+        ("secrets = { TOEKN = false }", &["processors.p.grants.secrets.TOEKN", "nothing of this name"]),
+        ("environment = { STAGE = true }", &["environment.STAGE", "`true` is no value"]),
+        ("secrets = { KEY = true }", &["a secret is not written here"]),
+    ] {
+        let told = bad(&with(own));
+        assert!(said.iter().all(|said| told.contains(said)), "{own}: {told}");
+    }
+    // Nobody can take back from all.
+    let told = bad(
+        "application = \"a\"\n[defaults.processor.grants]\nsecrets = { KEY = false }\n[processors.p]\nstream = \"in\"\nplugin = \"p\"",
     );
-    let told = error.unwrap_err().to_string();
-    assert!(told.contains("a secret is not written here") && !told.contains("hunter22"), "{told}");
+    assert!(told.contains("defaults.processor.grants.secrets.KEY"), "{told}");
+}
+
+#[test]
+fn a_secret_that_is_written_down_is_not_repeated() {
+    for lines in [
+        "secrets = { A = \"hunter22\" }",
+        "secrets = { A = 'hunter22' }",
+        "secrets = { A = hunter22 }",
+        "secrets = { A = \"hunter22 }",
+        "secrets = { A = \"hunter22\" \"hunter22\" }",
+        "secrets = { A = \"hunter22\", A = \"hunter22\" }",
+        "secrets = { A = { env = \"B\", value = \"hunter22\" } }",
+        "secrets = { A = { file = [\"hunter22\"] } }",
+        "secrets = { A = [\"hunter22\"] }",
+        "secrets = { A = hunter22",
+        "secrets = \"hunter22\"",
+        "secrets = [\"hunter22\"]",
+        "secret = { A = \"hunter22\" }",
+        "clock = true\nsecrets = { A = \"hunter22\" }",
+        "secrets = { A = \"hunter22\" }\nclocks = 7",
+        "[processors.p.grants.secrets]\nA = \"hunter22\"",
+        "[processors.p.grants.secrets]\nA = \"\"\"hunter22\nand more\"\"\"",
+        "[processors.p.grants.secrets]\nA = \"\"\"hunter22\nand hunter22",
+        "[processors.p.grants.secrets.A]\nvalue = \"hunter22\"",
+        // Numbers.
+        "secrets = { A = 13572468 }",
+        "secrets = { A = -13572468 }",
+        "secrets = { A = 13572468.0 }",
+        "secrets = { A = 13572468x }",
+        "secrets = { A = 1357246800000000000000000 }",
+        "secrets = { A = 1357246800000000000000000000000000000000000000000000000 }",
+        "secrets = { A = { env = 13572468 } }",
+        "secrets = { A = 1357-02-04 }",
+        "secrets = 13572468",
+    ] {
+        let told = bad(&format!("{MINIMAL}[processors.p.grants]\n{lines}\n"));
+        assert!(!told.contains("hunter") && !told.contains("1357"), "{lines}: {told}");
+        assert!(told.contains("test.toml:"), "{lines}: {told}");
+    }
+    let told = bad(&format!("{MINIMAL}[processors.p.grants]\nsecrets = {{ A = 7 }}\n"));
+    assert!(told.contains("test.toml:7: a secret is not written here") && told.contains("not shown here"), "{told}");
 }
