@@ -1,3 +1,5 @@
+mod budget;
+
 use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -5,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use shardmill_record::ShardId;
 use tokio::time::Instant;
 use tracing::Level;
+
+pub(crate) use budget::Budget;
 
 use crate::ShardContext;
 use crate::mask::Mask;
@@ -56,21 +60,6 @@ pub(crate) enum Source {
     Log,
     Stdout,
     Stderr,
-}
-
-/// A token bucket of lines: as many at once as in a second.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    per_second: f64,
-    tokens: Mutex<Tokens>,
-}
-
-#[derive(Debug)]
-struct Tokens {
-    left: f64,
-    at: Instant,
-    /// Lines that were dropped since the last one that was kept.
-    dropped: u64,
 }
 
 // === impl GuestLog ===
@@ -288,44 +277,10 @@ impl Source {
     }
 }
 
-// === impl Budget ===
-
-impl Budget {
-    pub(crate) fn new(per_second: u32) -> Self {
-        let per_second = f64::from(per_second);
-        Self { per_second, tokens: Mutex::new(Tokens { left: per_second, at: Instant::now(), dropped: 0 }) }
-    }
-
-    fn has_some(&self, now: Instant) -> bool {
-        self.at(now).left >= 1.0
-    }
-
-    /// Takes one line's token. Returns how many lines had none since the last one that had.
-    fn take(&self, now: Instant) -> Option<u64> {
-        let mut tokens = self.at(now);
-        if tokens.left < 1.0 {
-            tokens.dropped += 1;
-            return None;
-        }
-        tokens.left -= 1.0;
-        Some(std::mem::take(&mut tokens.dropped))
-    }
-
-    fn at(&self, now: Instant) -> MutexGuard<'_, Tokens> {
-        let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = now.saturating_duration_since(tokens.at);
-        tokens.left = (tokens.left + passed.as_secs_f64() * self.per_second).min(self.per_second);
-        tokens.at = tokens.at.max(now);
-        tokens
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-    use std::time::Duration;
-
     use proptest::prelude::*;
+    use std::cell::Cell;
 
     use super::*;
     use crate::{Metrics, Secret};
@@ -378,21 +333,6 @@ mod tests {
             prop_assert_eq!(whole_characters(&text.as_bytes()[..cut]), whole);
             prop_assert!(junk.starts_with(whole_characters(&junk)));
         }
-    }
-
-    #[test]
-    fn a_budget_allows_a_second_at_once_and_counts_the_rest() {
-        let budget = Budget::new(10);
-        let start = Instant::now();
-        let kept = (0..25).filter(|_| budget.take(start).is_some()).count();
-        assert_eq!(kept, 10);
-        assert!(!budget.has_some(start));
-        let later = start + Duration::from_millis(250);
-        assert_eq!(budget.take(later), Some(15));
-        assert_eq!(budget.take(later), Some(0));
-        assert_eq!(budget.take(later), None);
-        let much_later = start + Duration::from_secs(3600);
-        assert_eq!((0..25).filter(|_| budget.take(much_later).is_some()).count(), 10);
     }
 
     #[test]

@@ -387,3 +387,22 @@ async fn a_secret_is_no_label() {
     assert!(text.contains(r#"shardmill_guest_told_total{processor="flights",label="of ***"} 1"#), "{text}");
     assert_hidden("the metrics", &text);
 }
+
+#[tokio::test]
+async fn a_metric_whose_name_holds_a_secret_is_dropped_and_told_of_once() {
+    let (log, _guard) = Log::capture();
+    let world = World::new();
+    // As in the name of the metric, which is no secret to anybody.
+    let secrets = BTreeMap::from([("TOKEN".to_owned(), Secret::new("told"))]);
+    let grants = Grants { secrets, ..everything() };
+    let plugin = plugin(&world, grants).await.unwrap();
+    let measure = json!({ "do": "measure", "label": "x" });
+    for _ in 0..2 {
+        let mut instance = plugin.instance().await.unwrap();
+        outputs(&mut instance, &[measure.clone(), measure.clone()]).await;
+    }
+    let lines = log.all_lines();
+    let told: Vec<&String> = lines.iter().filter(|line| line.contains("metric of the guest is dropped")).collect();
+    assert_eq!(told.len(), 1, "{lines:?}");
+    assert!(told[0].contains(r#"processor="flights""#), "{told:?}");
+}
