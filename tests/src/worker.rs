@@ -1,6 +1,7 @@
 //! A `shardmill run`.
 
 use std::process::ExitStatus;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -23,6 +24,8 @@ pub struct Worker {
     process: Process,
     http: reqwest::Client,
     folder: TempDir,
+    /// The admin server's, once it is in the log, which may be long later.
+    address: OnceLock<String>,
 }
 
 // === impl Worker ===
@@ -47,7 +50,7 @@ impl Worker {
         run.arg("run").arg("--config").arg(&path).args(arguments).envs(services.environment());
         let process = Process::start(run, folder.path());
         let http = reqwest::Client::builder().timeout(Duration::from_secs(10)).build().expect("an HTTP client");
-        Worker { process, http, folder }
+        Worker { process, http, folder, address: OnceLock::new() }
     }
 
     /// Starts a worker and waits until it is ready.
@@ -238,8 +241,13 @@ impl Worker {
         sleep(Duration::from_millis(300)).await;
     }
 
-    fn address(&self) -> Option<String> {
-        self.log().iter().find_map(|line| line["address"].as_str().map(str::to_owned))
+    fn address(&self) -> Option<&str> {
+        if self.address.get().is_none()
+            && let Some(found) = self.log().iter().find_map(|line| line["address"].as_str().map(str::to_owned))
+        {
+            self.address.get_or_init(|| found);
+        }
+        self.address.get().map(String::as_str)
     }
 }
 
