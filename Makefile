@@ -15,10 +15,10 @@ ifndef SHARDMILL_STARTED
 export SHARDMILL_STARTED := $(shell date +%s)
 endif
 
-.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos soak simulate kcl fuzz clean
+.PHONY: help setup emulators build plugins demo test test-all fmt fmt-check lint deny bench chaos reliability soak simulate kcl fuzz clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## What the build needs: C compiler, Rust, the target wasm32-wasip2 (`make test` and `make demo` call it)
 	@$(PHASE) setup
@@ -78,7 +78,13 @@ chaos: build plugins ## Workers killed, frozen, cut off and replaced under load,
 	@SHARDMILL_TEST_SEED=$(or $(SEED),$(shell date +%s)) SHARDMILL_CHAOS_SECONDS=$(or $(SECONDS),120) \
 		SHARDMILL_CHAOS_KEEP=1 cargo test $(CARGO_FLAGS) --quiet --test chaos -- --nocapture
 
-soak: build plugins ## Memory of many full shards and over time, then crashes, takeovers and resharding over and over, then chaos (MINUTES=10 each)
+reliability: build plugins ## Integers through producer, processor and output stream: none missing, repeated or out of order (RECORDS=5000000)
+	@$(PHASE) "build of the reliability run"
+	@cargo build $(CARGO_FLAGS) --bin shardmill-reliability
+	@$(PHASE) reliability
+	@$(TARGET)/release/shardmill-reliability --records $(or $(RECORDS),5000000) $(ARGS)
+
+soak: build plugins ## Integers as in `reliability`, memory of many full shards and over time, then crashes, takeovers and resharding over and over, then chaos (MINUTES=10 each)
 	@$(PHASE) soak
 	@MINUTES=$(or $(MINUTES),10) scripts/soak.sh $(CARGO_FLAGS)
 

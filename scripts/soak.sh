@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# What takes too long for `make test`: the memory of 64 full shards, and of a worker under a constant load for so many minutes;
-# then the tests of crashes, takeovers, failures, resharding and order over and over until as much time is up again;
-# then chaos, two minutes a seed, until as much time is up once more.
-# usage: MINUTES=10 scripts/soak.sh CARGO_TEST_FLAGS...
+# What takes too long for `make test`: five million integers through producer, processor and output stream; the memory of 64
+# full shards, and of a worker under a constant load for so many minutes; then the tests of crashes, takeovers, failures,
+# resharding and order over and over until as much time is up again; then chaos, two minutes a seed, until as much time is up
+# once more.
+# usage: MINUTES=10 RECORDS=5000000 scripts/soak.sh CARGO_TEST_FLAGS...
 set -euo pipefail
 minutes=${MINUTES:-10}
+cargo build "$@" --quiet --bin shardmill-reliability
+# Each soak has keys of its own; the first line of the run tells with which seed.
+"${CARGO_TARGET_DIR:-target}/release/shardmill-reliability" --records "${RECORDS:-5000000}" --seed "$(date +%s)"
 SOAK_SECONDS=$((60 * minutes)) cargo test "$@" --quiet --test memory -- --ignored --nocapture --test-threads 1
 end=$((SECONDS + 60 * minutes))
 rounds=0

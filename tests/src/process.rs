@@ -57,8 +57,13 @@ pub fn isolated(program: impl AsRef<OsStr>) -> Command {
 }
 
 /// Runs a command to its end.
-pub async fn run(mut command: Command) -> Finished {
-    let output = within(COMMAND_LIMIT, &format!("the end of {:?}", command.as_std()), command.output()).await;
+pub async fn run(command: Command) -> Finished {
+    run_within(COMMAND_LIMIT, command).await
+}
+
+/// Runs a command to its end, which takes no longer than this.
+pub async fn run_within(limit: Duration, mut command: Command) -> Finished {
+    let output = within(limit, &format!("the end of {:?}", command.as_std()), command.output()).await;
     let output = output.expect("the binary can be run");
     Finished {
         code: output.status.code(),

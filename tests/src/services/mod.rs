@@ -82,6 +82,11 @@ impl Services {
         &self.environment
     }
 
+    /// The ids of the processes that play them.
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.iter().map(Process::pid).collect()
+    }
+
     /// Lets nothing be answered for so long.
     pub async fn pause(&mut self, time: Duration) {
         self.processes.iter_mut().for_each(Process::suspend);
