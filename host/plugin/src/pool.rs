@@ -15,10 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
 
-use self::idle::{Idle, Waiting, let_go};
+use self::idle::{Idle, Waiting, Watch, let_go};
 use crate::instance::Identity;
 use crate::machine::End;
 use crate::{Failure, Instance, Plugin};
@@ -246,9 +246,9 @@ impl Inner {
 
     fn push(self: &Arc<Self>, idle: &mut Idle, instance: Instance) {
         idle.instances.push_back(Waiting { instance, since: Instant::now() });
-        if idle.instances.len() > 1 && !idle.is_watched {
+        if idle.instances.len() > 1 && idle.watch.is_none() {
             let pool = Arc::downgrade(self);
-            idle.is_watched = spawn(let_go(pool));
+            idle.watch = spawn(let_go(pool)).as_ref().map(Watch::new);
         }
         self.came.notify_waiters();
     }
@@ -346,8 +346,8 @@ impl Inner {
 }
 
 /// Starts a task; outside of a runtime it is dropped, and what it holds with it.
-fn spawn(task: impl Future<Output = ()> + Send + 'static) -> bool {
-    Handle::try_current().map(|runtime| drop(runtime.spawn(task))).is_ok()
+fn spawn(task: impl Future<Output = ()> + Send + 'static) -> Option<JoinHandle<()>> {
+    Handle::try_current().map(|runtime| runtime.spawn(task)).ok()
 }
 
 // === impl Pooled ===

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::{Instant, sleep_until};
 
 use super::Inner;
@@ -19,11 +20,14 @@ pub(super) struct Idle {
     /// This one's successor has come, and it could not end: it was on loan, or there was no room for it. It ends when that
     /// changes, and no other successor is started before.
     pub(super) owing: Option<Identity>,
-    /// Somebody looks after those that wait too long.
-    pub(super) is_watched: bool,
+    /// Who looks after those that wait too long.
+    pub(super) watch: Option<Watch>,
     /// Another pool has taken this one's places: nothing is started here to be used later.
     pub(super) is_followed: bool,
 }
+
+/// A task that ends with this: it sleeps for as long as an instance may wait, and would outlive its pool by that.
+pub(super) struct Watch(AbortHandle);
 
 pub(super) struct Waiting {
     pub(super) instance: Instance,
@@ -37,6 +41,20 @@ impl Idle {
     pub(super) fn is_owing(&mut self) -> bool {
         self.owing.take_if(|owing| owing.is_gone());
         self.owing.is_some()
+    }
+}
+
+// === impl Watch ===
+
+impl Watch {
+    pub(super) fn new(task: &JoinHandle<()>) -> Self {
+        Self(task.abort_handle())
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -68,12 +86,14 @@ fn next_due(pool: &Weak<Inner>) -> Option<Instant> {
     let pool = pool.upgrade()?;
     let mut idle = pool.idle();
     if idle.instances.len() < 2 {
-        idle.is_watched = false;
+        idle.watch = None;
         return None;
     }
     let since = idle.instances.front()?.since;
     // A time that never comes is not waited for.
     let due = since.checked_add(pool.plugin.limits().keep_idle);
-    idle.is_watched = due.is_some();
+    if due.is_none() {
+        idle.watch = None;
+    }
     due
 }

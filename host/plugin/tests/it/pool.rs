@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use shardmill_plugin::{Grants, Limits, Metrics, Plugin, Pool, Runtime, RuntimeOptions, Settings};
+use tokio::runtime::Handle;
 use tokio::time::{sleep, timeout};
 
 use crate::forge::{section, with_core_module};
@@ -150,6 +151,23 @@ async fn instances_that_nothing_needs_are_let_go_down_to_one() {
     sleep(Duration::from_millis(150)).await;
     scene.call().await;
     assert_eq!((scene.pool.idle(), scene.retired("idle")), (1, 2));
+    scene.close().await;
+}
+
+#[tokio::test]
+async fn a_pool_that_is_followed_by_another_one_leaves_nothing_behind() {
+    let limits = Limits { keep_idle: Duration::from_secs(3_600), ..Limits::default() };
+    let mut scene = Scene::new(&Guest::default(), limits, 2, 6).await;
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    for _ in 0..5 {
+        let (first, second) = tokio::join!(scene.pool.get(), scene.pool.get());
+        drop((first.unwrap(), second.unwrap()));
+        assert_eq!(scene.pool.idle(), 2, "and somebody looks after those that wait");
+        let next = scene.pool.followed_by(scene.pool.plugin().clone(), Vec::new());
+        std::mem::replace(&mut scene.pool, next).end_idle().await;
+    }
+    scene.until("the end of what looked after them", |_| tasks() == before).await;
     scene.close().await;
 }
 
