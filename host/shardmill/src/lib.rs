@@ -19,6 +19,7 @@ mod dead_letters;
 pub mod demo;
 mod deploy;
 mod destination;
+mod file;
 mod fleet;
 mod guest;
 mod host;

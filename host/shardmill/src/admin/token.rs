@@ -47,7 +47,8 @@ impl Token {
         match source {
             TokenSource::File(path) => {
                 let failed = |source| Error::Read { path: path.clone(), source };
-                let bytes = read(path).map_err(failed)?;
+                // A worker waits for nobody to write its token into a pipe.
+                let bytes = crate::file::open(path).and_then(bytes).map_err(failed)?;
                 if is_open(path) {
                     tracing::warn!(file = %path.display(), "every user of this machine can read the token's file, and tell shards what to do; take that right away (chmod o-r)");
                 }
@@ -79,12 +80,16 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A token's bytes, for who sends it.
+/// A token's bytes, for who sends it: from a pipe as well, such as a shell's `<(command)`.
 pub(crate) fn read(path: &std::path::Path) -> std::io::Result<Vec<u8>> {
+    bytes(std::fs::File::open(path)?)
+}
+
+fn bytes(file: std::fs::File) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
 
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(LONGEST + 2).read_to_end(&mut bytes)?;
+    file.take(LONGEST + 2).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -479,7 +479,7 @@ async fn load(path: PathBuf) -> Result<(Config, Table), String> {
 pub(super) async fn read(path: &Path) -> Result<Vec<u8>, Refusal> {
     let read = async {
         let mut bytes = Vec::new();
-        tokio::fs::File::open(path).await?.take(MAX_PLUGIN as u64 + 1).read_to_end(&mut bytes).await?;
+        crate::file::open_async(path).await?.take(MAX_PLUGIN as u64 + 1).read_to_end(&mut bytes).await?;
         if bytes.len() > MAX_PLUGIN {
             return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is larger than 128 MiB"));
         }

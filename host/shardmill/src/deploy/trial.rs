@@ -95,7 +95,7 @@ async fn call(
 
 async fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    tokio::fs::File::open(path).await?.take(MAX_BYTES + 1).read_to_end(&mut bytes).await?;
+    crate::file::open_async(path).await?.take(MAX_BYTES + 1).read_to_end(&mut bytes).await?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, "it is larger than 32 MiB"));
     }

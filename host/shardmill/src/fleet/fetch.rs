@@ -67,11 +67,7 @@ impl Fetcher {
     }
 
     async fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // Reading from a pipe would wait for somebody to write.
-        if !tokio::fs::metadata(path).await?.is_file() {
-            return Err(io::Error::other("it is not a file"));
-        }
-        let file = tokio::fs::File::open(path).await?;
+        let file = crate::file::open_async(path).await?;
         let mut bytes = Vec::new();
         file.take(self.max_bytes + 1).read_to_end(&mut bytes).await?;
         if bytes.len() as u64 > self.max_bytes {

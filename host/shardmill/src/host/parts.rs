@@ -101,7 +101,7 @@ async fn load(runtime: &Runtime, processor: &config::Processor) -> Result<Module
 async fn read_plugin(path: &Path, limits: &LoadLimits) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = (limits.file_bytes as u64).saturating_add(1);
-    tokio::fs::File::open(path).await?.take(most).read_to_end(&mut bytes).await?;
+    crate::file::open_async(path).await?.take(most).read_to_end(&mut bytes).await?;
     Ok(bytes)
 }
 
