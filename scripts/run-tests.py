@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Builds the workspace's tests and runs them, several programs at a time.
+"""Lints and builds the workspace's tests and runs them, several programs at a time.
 
 usage: scripts/run-tests.py CARGO_TEST_FLAGS...
+
+Tests are built by clippy (see test-compiler.sh), warnings are errors: one pass over the workspace instead of two. SHARDMILL_LINT=no
+leaves that out, and builds them as `cargo test` does.
 
 `cargo test` runs one program after another, and most of these wait for others most of the time. What a program prints is
 shown in one piece when it has ended, as `cargo test` shows it; what of it failed is listed at the end. TEST_JOBS says how many
@@ -17,11 +20,21 @@ import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
 
+def compiler():
+    """The environment of cargo when it builds tests."""
+    if os.environ.get("SHARDMILL_LINT") == "no":
+        return dict(os.environ)
+    driver = os.path.join(os.path.dirname(os.path.abspath(__file__)), "test-compiler.sh")
+    # The form in which cargo-clippy hands arguments to its driver.
+    arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
+    return dict(os.environ, RUSTC_WORKSPACE_WRAPPER=driver, CLIPPY_ARGS=arguments)
+
+
 def build(flags):
     """Each test program with the folder of its package, which is where cargo runs it."""
     command = ["cargo", "test", *flags, "--no-run", "--message-format=json-render-diagnostics"]
     programs = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as cargo:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=compiler()) as cargo:
         for line in cargo.stdout:
             message = json.loads(line)
             is_test = message.get("reason") == "compiler-artifact" and message["profile"]["test"]
@@ -33,6 +46,8 @@ def build(flags):
                 programs.append((os.path.relpath(folder), name, message["executable"]))
     if cargo.returncode != 0:
         sys.exit(cargo.returncode)
+    # With a test of its package the binary is built as well, as tests are: what is tested is the one that people run.
+    subprocess.run(["cargo", "build", *flags, "--quiet", "--bin", "shardmill"], check=True)
     return programs
 
 
@@ -66,7 +81,7 @@ def main():
             sys.stdout.buffer.flush()
             if code != 0:
                 failed.append(f"{folder}: {name} (exit status {code})")
-    documentation = subprocess.run(["cargo", "test", *flags, "--doc"], check=False)
+    documentation = subprocess.run(["cargo", "test", *flags, "--doc"], env=compiler(), check=False)
     if documentation.returncode != 0:
         failed.append("documentation")
     for program in failed:
