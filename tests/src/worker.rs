@@ -169,11 +169,21 @@ impl Worker {
         (counted + self.metric("shardmill_records_skipped_total", "").await) as u64
     }
 
-    /// Waits until so many records of a stream are processed, also if the admin server has not been started yet.
-    pub async fn until_done(&mut self, stream: &str, count: u64) {
+    /// Waits until the guest has processed or passed over so many user records, also if the admin server has not been
+    /// started yet.
+    pub async fn until_records(&mut self, count: u64) {
+        let is_done = async |worker: &mut Worker| {
+            worker.address()?;
+            (worker.records_done().await >= count).then_some(())
+        };
+        self.until(&format!("{count} records"), is_done).await;
+    }
+
+    /// Waits until so many records of this stream are processed; likewise.
+    pub async fn until_records_of(&mut self, stream: &str, count: u64) {
         let labels = format!("stream=\"{stream}\"");
         let is_done = async |worker: &mut Worker| {
-            worker.logged("INFO", "admin server").first()?;
+            worker.address()?;
             (worker.metric("shardmill_records_done_total", &labels).await as u64 >= count).then_some(())
         };
         self.until(&format!("{count} records of {stream}"), is_done).await;

@@ -164,7 +164,7 @@ async fn a_run_until_idle_ends_when_its_stream_is_gone_and_fails() {
     let services = Services::with_streams(1, 1).await;
     Writer::new(&services, "input", 40).put(100).await;
     let mut worker = Worker::start_arguments(&services, &Config::copy().text(), &["--until-idle", "8s"]);
-    worker.until_done("input", 100).await;
+    worker.until_records_of("input", 100).await;
     services.delete_stream("input").await;
     let status = worker.wait(END_LIMIT).await;
     assert_eq!(status.code(), Some(70), "{}", worker.stderr());

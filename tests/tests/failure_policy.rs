@@ -54,7 +54,7 @@ async fn a_record_that_spoils_its_batch_is_found_and_skipped_whatever_it_does() 
         .processor(r#"retry = { attempts = 2, backoff = "10ms" }"#)
         .processor(r#"limits = { batch-timeout = "400ms" }"#);
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("everything", async |worker| (worker.records_done().await >= writer.count()).then_some(())).await;
+    worker.until_records(writer.count()).await;
     assert_eq!(worker.get("/readyz").await.0, 200, "nothing is stopped");
     for (kind, counted, why) in KINDS {
         assert!(worker.metric("shardmill_attempts_failed_total", &format!("kind=\"{counted}\"")).await > 0.0, "{kind}");
@@ -128,7 +128,7 @@ async fn few_records_of_a_batch_are_tolerated_and_those_of_one_batch_too_many_ar
     writer.put(49).await;
     let config = poisonous(r#"tolerance = "1%""#).processor(r#"batch = { records = 100, wait = "1s" }"#);
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("everything", async |worker| (worker.records_done().await >= writer.count()).then_some(())).await;
+    worker.until_records(writer.count()).await;
     assert_eq!(worker.get("/readyz").await.0, 200);
     let labels = r#"why="final",then="tolerated""#;
     assert_eq!(worker.metric("shardmill_records_given_up_total", labels).await, 1.0);
@@ -148,7 +148,7 @@ async fn few_records_of_a_batch_are_tolerated_and_those_of_one_batch_too_many_ar
     assert!(sentence.contains("and 1 more of its batch"), "{sentence}");
     worker.stop().await;
     let mut mended = Worker::start_ready(&services, &config.clone().guest("mended = true")).await;
-    mended.until("everything", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    mended.until_records(100).await;
     mended.stop().await;
     let mut output = Tail::all(&services, "output").await;
     output.retain(|record| record.number < FIRST_POISON);
@@ -165,7 +165,7 @@ async fn a_record_that_fails_is_given_up_when_it_is_too_old() {
     let config = poisonous(r#"then = "skip", max-age = "3s""#)
         .processor(r#"retry = { attempts = 1000000, backoff = "50ms", max-backoff = "100ms" }"#);
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("everything", async |worker| (worker.records_done().await >= writer.count()).then_some(())).await;
+    worker.until_records(writer.count()).await;
     assert_eq!(worker.metric("shardmill_records_given_up_total", r#"why="age",then="skip""#).await, 1.0);
     let lines = worker.logged("WARN", "records are given up");
     let [line] = &lines[..] else { panic!("one line: {lines:?}") };
@@ -409,7 +409,7 @@ async fn hooks_that_hang_at_a_shard_s_end_or_the_guest_s_hold_nobody_up() {
         .guest(r#"hangs = ["given-up", "shard-ended", "shutdown"]"#)
         .processor("limits = { batch-timeout = \"2s\" }");
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("everything", async |worker| (worker.records_done().await >= 20).then_some(())).await;
+    worker.until_records(20).await;
     leases::until_ended(&mut worker, &services, config.lease_table(), &["shardId-000000000000"]).await;
     // It ends within its time, with 0.
     worker.stop().await;

@@ -175,7 +175,7 @@ async fn a_filter_lets_through_what_its_patterns_say_and_the_rest_is_done() {
     writer.put(300).await;
     writer.put_data("k", b"not JSON").await;
     let mut worker = Worker::start(&services, &Config::copy().processor(filter));
-    worker.until_done("input", 101).await;
+    worker.until_records_of("input", 101).await;
     worker
         .until("all is filtered", async |worker| {
             (worker.metric("shardmill_records_filtered_total", "").await >= 200.0).then_some(())

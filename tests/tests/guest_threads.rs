@@ -68,7 +68,7 @@ async fn guests_that_spin_on_every_thread_cost_no_lease_and_no_other_processor_i
     for _ in 0..4 {
         writer.put(RECORDS / 4).await;
     }
-    worker.until_done("input", RECORDS).await;
+    worker.until_records_of("input", RECORDS).await;
     worker
         .until("renewals of all leases for longer than they last", async |worker| {
             let now = [renewals(worker, "tests-spins").await, renewals(worker, "tests-copy").await];

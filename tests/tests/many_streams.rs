@@ -35,8 +35,8 @@ async fn one_consumer_reads_many_streams_with_the_lease_keys_of_a_kcl() {
     orders.put(600).await;
     returns.put(300).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until_done("orders", 600).await;
-    worker.until_done("returns", 300).await;
+    worker.until_records_of("orders", 600).await;
+    worker.until_records_of("returns", 300).await;
 
     let (orders_key, returns_key) = (stream_key(&services, "orders").await, stream_key(&services, "returns").await);
     let expected: BTreeSet<String> = [
@@ -62,7 +62,7 @@ async fn one_consumer_reads_many_streams_with_the_lease_keys_of_a_kcl() {
     // A split of one stream, whose shard ids the other has as well.
     services.split("orders", FIRST).await;
     orders.put(300).await;
-    worker.until_done("orders", 900).await;
+    worker.until_records_of("orders", 900).await;
     worker
         .until("the parent's end", async |_| {
             let rows = leases::rows(&services, config.lease_table()).await;
@@ -106,17 +106,17 @@ async fn a_stream_that_joins_the_list_is_read_and_one_that_leaves_it_keeps_its_l
     orders.put(100).await;
     returns.put(100).await;
     let mut worker = Worker::start_ready(&services, &alone).await;
-    worker.until_done("orders", 100).await;
+    worker.until_records_of("orders", 100).await;
     worker.stop().await;
     let mut worker = Worker::start_ready(&services, &both).await;
-    worker.until_done("returns", 100).await;
+    worker.until_records_of("returns", 100).await;
     worker.stop().await;
     let before = leases::rows(&services, alone.lease_table()).await;
 
     orders.put(100).await;
     returns.put(50).await;
     let mut worker = Worker::start_ready(&services, &alone).await;
-    worker.until_done("orders", 100).await;
+    worker.until_records_of("orders", 100).await;
     // For longer than a lease lives without renewal.
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     let told = worker.logged("INFO", "not in the list");
@@ -129,7 +129,7 @@ async fn a_stream_that_joins_the_list_is_read_and_one_that_leaves_it_keeps_its_l
     assert_eq!(before[&row], after[&row], "the leases of a stream that left the list are left alone");
 
     let mut worker = Worker::start_ready(&services, &both).await;
-    worker.until_done("returns", 50).await;
+    worker.until_records_of("returns", 50).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_eq!(output.len(), 350, "nothing is lost, and nothing repeated");
@@ -171,7 +171,7 @@ async fn streams_are_read_and_written_by_their_arns() {
         let mut writer = Writer::new(&services, "orders", 40);
         writer.put(200).await;
         let mut worker = Worker::start_ready(&services, &config).await;
-        worker.until_done(&orders, 200).await;
+        worker.until_records_of(&orders, 200).await;
         worker.stop().await;
     }
     let output = Tail::all(&services, "output").await;

@@ -260,7 +260,7 @@ async fn memory_is_flat_under_a_constant_load() {
         }
     }
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     let third = |index: u32| {
         let (from, to) = (run * index / 3, run * (index + 1) / 3);
         let mut of_third: Vec<u64> =

@@ -18,7 +18,7 @@ async fn every_record_is_processed_once_in_the_order_of_its_key_and_a_restart_re
 
     let mut output = Tail::new(&services, "output").await;
     worker.until("all outputs", async |_| (output.count().await as u64 >= RECORDS).then_some(())).await;
-    worker.until("all records counted", async |worker| (worker.records_done().await >= RECORDS).then_some(())).await;
+    worker.until_records(RECORDS).await;
     assert_eq!(worker.records_done().await, RECORDS);
     assert_eq!(worker.metric("shardmill_outputs_total", r#"processor="copy",stream="input""#).await, RECORDS as f64);
     let aggregates = worker.metric("shardmill_aggregates_total", "").await;
@@ -46,7 +46,7 @@ async fn every_record_is_processed_once_in_the_order_of_its_key_and_a_restart_re
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(worker.records_done().await, 0, "nothing is processed again");
     writer.put(500).await;
-    worker.until("the new records", async |worker| (worker.records_done().await >= 500).then_some(())).await;
+    worker.until_records(500).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_each_once(&output, 0..RECORDS + 500);

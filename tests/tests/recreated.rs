@@ -22,7 +22,7 @@ async fn a_worker_that_starts_on_a_stream_that_was_created_again_starts_anew() {
     let config = Config::copy();
     Writer::new(&services, "input", 40).put(300).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until_done("input", 300).await;
+    worker.until_records_of("input", 300).await;
     worker.stop().await;
 
     services.delete_stream("input").await;
@@ -30,7 +30,7 @@ async fn a_worker_that_starts_on_a_stream_that_was_created_again_starts_anew() {
     services.create_stream("input", 1).await;
     Writer::new(&services, "input", 40).put(120).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until_done("input", 120).await;
+    worker.until_records_of("input", 120).await;
     let told = worker.logged("WARN", "created again");
     let [told] = &told[..] else { panic!("said once: {told:?}") };
     assert_eq!(told["leases"], 3, "{told}");
@@ -55,7 +55,7 @@ async fn workers_that_run_while_their_stream_is_deleted_wait_for_it_and_start_an
     Writer::new(&services, "input", 40).put(200).await;
     let mut workers = [Worker::start_ready(&services, &config).await, Worker::start_ready(&services, &config).await];
     // The one has the leases, and the other nothing to read.
-    workers[0].until_done("input", 200).await;
+    workers[0].until_records_of("input", 200).await;
     services.delete_stream("input").await;
     for worker in &mut workers {
         let reason = worker
@@ -114,8 +114,8 @@ async fn of_many_streams_the_others_go_on_when_one_is_deleted() {
     Writer::new(&services, "input", 40).put(100).await;
     returns.put(100).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until_done("input", 100).await;
-    worker.until_done("returns", 100).await;
+    worker.until_records_of("input", 100).await;
+    worker.until_records_of("returns", 100).await;
     services.delete_stream("input").await;
     worker
         .until_within(LIMIT, "the end of the leases", async |worker| {
@@ -124,11 +124,11 @@ async fn of_many_streams_the_others_go_on_when_one_is_deleted() {
         })
         .await;
     returns.put(100).await;
-    worker.until_done("returns", 200).await;
+    worker.until_records_of("returns", 200).await;
 
     services.create_stream("input", 2).await;
     Writer::new(&services, "input", 40).put(80).await;
-    worker.until_done("input", 180).await;
+    worker.until_records_of("input", 180).await;
     worker.until_within(LIMIT, "readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(())).await;
     assert_eq!(worker.logged("ERROR", "").len(), 0, "{}", worker.stderr());
     worker.stop().await;

@@ -19,7 +19,7 @@ async fn trimmed() -> (Services, Vec<Found>) {
     let mut writer = Writer::new(&services, "input", 20);
     writer.put(100).await;
     let mut worker = Worker::start_ready(&services, &Config::copy()).await;
-    worker.until("the records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    worker.until_records(100).await;
     worker.stop().await;
     writer.put(300).await;
     let input = Tail::all(&services, "input").await;
@@ -50,7 +50,7 @@ fn assert_told(worker: &Worker, input: &[Found]) {
 async fn by_default_work_goes_on_with_the_oldest_record_and_the_gap_is_told_and_counted() {
     let (services, input) = trimmed().await;
     let mut worker = Worker::start_ready(&services, &Config::copy()).await;
-    worker.until("what is left", async |worker| (worker.records_done().await >= 200).then_some(())).await;
+    worker.until_records(200).await;
     assert_told(&worker, &input);
     assert_eq!(gaps(&worker).await, 1.0);
     worker.stop().await;
@@ -83,7 +83,7 @@ async fn with_latest_what_is_left_is_passed_over_once_and_a_restart_skips_nothin
     let extra = again.put(50).await;
     tokio::time::sleep(NEXT_SECOND).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("what came since", async |worker| (worker.records_done().await >= 50).then_some(())).await;
+    worker.until_records(50).await;
     assert_eq!(gaps(&worker).await, 0.0, "it was counted when it was found");
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
@@ -115,7 +115,7 @@ async fn with_fail_the_shard_is_stopped_and_nothing_is_passed_over() {
     assert_eq!(Tail::all(&services, "output").await.len(), 100);
 
     let mut worker = Worker::start_ready(&services, &Config::copy()).await;
-    worker.until("what is left", async |worker| (worker.records_done().await >= 200).then_some(())).await;
+    worker.until_records(200).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await[..100], 0..100);
 }
@@ -126,7 +126,7 @@ async fn a_shard_that_holds_nothing_any_more_is_told_and_read_on() {
     let mut writer = Writer::new(&services, "input", 20);
     writer.put(100).await;
     let mut worker = Worker::start_ready(&services, &Config::copy()).await;
-    worker.until("the records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    worker.until_records(100).await;
     worker.stop().await;
     services.trim("input", SHARD, None).await;
 
@@ -141,7 +141,7 @@ async fn a_shard_that_holds_nothing_any_more_is_told_and_read_on() {
             .await;
         if reset == "latest" {
             writer.put(50).await;
-            worker.until("new records", async |worker| (worker.records_done().await >= 50).then_some(())).await;
+            worker.until_records(50).await;
         }
         worker.stop().await;
     }
@@ -174,7 +174,7 @@ async fn a_lease_whose_shard_is_gone_is_ended_and_the_shards_that_follow_are_rea
     with_a_parent_that_is_gone(&services).await;
     Writer::new(&services, "input", 20).put(100).await;
     let mut worker = Worker::start_ready(&services, &Config::copy()).await;
-    worker.until("the records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    worker.until_records(100).await;
     let told = worker.logged("WARN", "does not list the shard any more");
     assert!(matches!(&told[..], [line] if line["shard"] == GONE && line["stream"] == "input"), "{told:?}");
     assert_eq!(worker.metric("shardmill_stream_gaps_total", r#"left="nothing""#).await, 1.0);

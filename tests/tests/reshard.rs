@@ -27,12 +27,12 @@ async fn splits_and_merges_lose_nothing_repeat_nothing_and_keep_the_order_of_key
     writer.put(1_500).await;
     // And once more while the worker is idle.
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     services.split("input", "shardId-000000000004").await;
     writer.put(500).await;
 
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     let closed = [FIRST, SECOND, "shardId-000000000003", "shardId-000000000004"];
     leases::until_ended(&mut worker, &services, config.lease_table(), &closed).await;
     worker.stop().await;
@@ -58,7 +58,7 @@ async fn a_worker_that_starts_after_a_reshard_begins_with_the_parents() {
     writer.put(1_000).await;
 
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("all records", async |worker| (worker.records_done().await >= 3_000).then_some(())).await;
+    worker.until_records(3_000).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_each_once(&output, 0..3_000);

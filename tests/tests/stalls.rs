@@ -89,7 +89,7 @@ async fn is_named(case: Case) {
         worker = Worker::start(&link, &config);
     } else {
         worker = Worker::start_ready(&link, &config).await;
-        worker.until("records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+        worker.until_records(100).await;
         proxy.inject(rule);
         writer.put(100).await;
     }
@@ -112,7 +112,7 @@ async fn is_named(case: Case) {
             (is_told && worker.get("/readyz").await.0 == 200).then_some(())
         })
         .await;
-    worker.until("the rest", async |worker| (worker.records_done().await >= count + 100).then_some(())).await;
+    worker.until_records(count + 100).await;
     assert_eq!(worker.metric("shardmill_shard_stalled_seconds", "").await, 0.0, "{name}");
     worker.stop().await;
 }
@@ -154,7 +154,7 @@ async fn a_lag_grows_while_reads_fail_and_falls_when_they_succeed() {
     let mut writer = Writer::new(&services, "input", 20);
     writer.put(50).await;
     let mut worker = Worker::start_ready(&link, &Config::copy()).await;
-    worker.until("records", async |worker| (worker.records_done().await >= 50).then_some(())).await;
+    worker.until_records(50).await;
     let lag = async |worker: &Worker| worker.metric("shardmill_stream_millis_behind_latest", FIRST).await;
     worker.until("the tip", async |worker| (lag(worker).await == 0.0).then_some(())).await;
     assert!(worker.metric("shardmill_shard_retention_used_ratio", FIRST).await < 0.01);
@@ -179,7 +179,7 @@ async fn a_lease_table_that_cannot_be_used_is_named_before_the_leases_run_out_an
     let mut writer = Writer::new(&services, "input", 20);
     writer.put(100).await;
     let mut worker = Worker::start_ready(&link, &config).await;
-    worker.until("records", async |worker| (worker.records_done().await >= 100).then_some(())).await;
+    worker.until_records(100).await;
     let throttled = Rule::new(Fault::Refused("ProvisionedThroughputExceededException")).service(Service::DynamoDb);
     proxy.inject(throttled);
     writer.put(100).await;
@@ -199,7 +199,7 @@ async fn a_lease_table_that_cannot_be_used_is_named_before_the_leases_run_out_an
     assert_eq!(worker.status().await["lease_table"]["reason"], "store-failing");
     proxy.calm();
     worker.until("readiness", async |worker| (worker.get("/readyz").await.0 == 200).then_some(())).await;
-    worker.until("the rest", async |worker| (worker.records_done().await >= 200).then_some(())).await;
+    worker.until_records(200).await;
     assert_eq!(worker.metric("shardmill_lease_table_failing_seconds", "").await, 0.0);
     worker.stop().await;
 }

@@ -11,12 +11,7 @@ const NEXT_SECOND: Duration = Duration::from_millis(1_100);
 
 /// Waits until this many records have come out, stops the worker, and gives the output's numbers.
 async fn processed(services: &Services, worker: &mut Worker, count: u64) -> BTreeSet<u64> {
-    worker
-        .until("the records", async |worker| {
-            worker.logged("INFO", "admin server").first()?;
-            (worker.records_done().await >= count).then_some(())
-        })
-        .await;
+    worker.until_records(count).await;
     // Time for what should not come.
     tokio::time::sleep(Duration::from_millis(600)).await;
     worker.stop().await;

@@ -19,7 +19,7 @@ async fn order_and_completeness_survive_a_throttled_output() {
         writer.put(100).await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    worker.until("all records", async |worker| (worker.records_done().await >= RECORDS).then_some(())).await;
+    worker.until_records(RECORDS).await;
     // A stream of too few shards is told once it has lasted, and its end; nothing else is worth a line.
     let (begun, ended) =
         (worker.logged("WARN", "records cannot be stored"), worker.logged("INFO", "records are stored"));

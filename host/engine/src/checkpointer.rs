@@ -11,8 +11,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::invariant::Invariant;
 use crate::metrics::ConsumerLabels;
-use crate::{Backoff, Invariant, Metrics};
+use crate::{Backoff, Metrics};
 
 const BACKOFF: Backoff = Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(10) };
 

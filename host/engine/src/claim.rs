@@ -83,7 +83,7 @@ fn key(form: KeyForm, info: &StreamInfo) -> Result<Option<StreamKey>, Error> {
 /// Makes the table the stream's; leases of an earlier stream of this ARN are removed before.
 async fn claim(parts: &Parts, input: &Input, mut info: StreamInfo) -> Result<Incarnation, Error> {
     let stream = &input.options.stream;
-    let table = || parts.store.sidecar_table().trim_end_matches("-shardmill").to_owned();
+    let table = || parts.store.lease_table().to_owned();
     loop {
         let incarnation = Incarnation { key: key(parts.key_form, &info)?, info: info.clone() };
         let identity = incarnation.identity();

@@ -316,7 +316,7 @@ impl Consumer {
                     "the store did not take every release in time; a successor must wait until those leases expire"
                 );
             }
-            Some(Ok(result)) => result.map_err(|error| Error::of(error, lease_table(&parts)))?,
+            Some(Ok(result)) => result.map_err(|error| Error::of(error, parts.store.lease_table()))?,
             Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
         }
         let stopped = shared.stop_request.get().map(Error::from);
@@ -336,12 +336,6 @@ fn tell_of_others(parts: &Parts, handle: &Handle) {
             "the lease table holds leases of a stream that is not in the list; they are left alone"
         );
     }
-}
-
-/// The name of the lease table.
-pub(crate) fn lease_table(parts: &Parts) -> &str {
-    let sidecar = parts.store.sidecar_table();
-    sidecar.strip_suffix("-shardmill").unwrap_or(sidecar)
 }
 
 fn report(options: &Options, ended: Result<(ShardId, Ended), tokio::task::JoinError>) {

@@ -8,7 +8,7 @@ use std::future::Future;
 use shardmill_lease::change::Restart;
 use tokio::sync::{oneshot, watch};
 
-use crate::batch_work::Leave;
+use crate::leave::Leave;
 use crate::shard_entry::ShardEntry;
 use crate::status::Status;
 

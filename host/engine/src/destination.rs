@@ -7,7 +7,8 @@ use async_trait::async_trait;
 use shardmill_lease::Fence;
 use shardmill_record::{Batch, UserRecord};
 
-use crate::batch_work::{Leave, Scene};
+use crate::batch_work::Scene;
+use crate::leave::Leave;
 use crate::{Caused, Stage};
 
 /// Why outputs could not be sent. Whatever was sent before stays sent; the records that caused the outputs will be

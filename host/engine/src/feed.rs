@@ -9,8 +9,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::Reservation;
-use crate::budget::ShardBudget;
+use crate::budget::{Reservation, ShardBudget};
 use crate::prefetch::{Prefetch, ReadAhead};
 
 /// The most that a page takes while it is received and taken apart.

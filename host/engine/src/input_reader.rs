@@ -18,7 +18,7 @@ use shardmill_stream::{Demand, Error, ReadFrom, ReadPage, Reader};
 use tokio::time::{Instant, sleep};
 
 use crate::input::{Incarnation, Stream};
-use crate::shard_source::now_ms;
+use crate::wall_clock::now_ms;
 
 /// Before something is asked again that could not be asked.
 const AGAIN: Duration = Duration::from_secs(1);

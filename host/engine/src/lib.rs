@@ -1,9 +1,9 @@
 //! The shard task: read → batch → call the guest → send its outputs → checkpoint; and the consumer, which runs one
 //! such task for each lease that it holds.
 //!
-//! Decisions are in plain functions ([`FailurePolicy`], [`BatchProgress`], [`Backoff`]); the task around them owns its shard's state,
-//! and nobody else touches it. Guests, readers and destinations are traits, so that the whole engine runs in tests
-//! without WebAssembly and without a network.
+//! Decisions are in plain functions ([`FailurePolicy`], [`BatchProgress`], [`Backoff`]); the task around them owns its
+//! shard's state, and nobody else touches it. Guests, readers and destinations are traits, so that the whole engine
+//! runs in tests without WebAssembly and without a network.
 
 mod allowance;
 mod batch_work;
@@ -21,6 +21,7 @@ mod idle;
 mod input;
 mod input_reader;
 mod invariant;
+mod leave;
 mod live;
 mod meter;
 mod metrics;
@@ -38,17 +39,17 @@ mod status;
 mod stop;
 mod uncovered;
 mod undone;
+mod wall_clock;
 pub mod watchdog;
 
 pub use allowance::Allowance;
-pub use budget::{Budget, Reservation, ShardBudget};
+pub use budget::Budget;
 pub use consumer::{Consumer, Error, Parts};
 pub use dead_letter::{DeadLetter, DeadLetterError, DeadLetters};
 pub use destination::{Destination, Destinations, SendError, Target};
 pub use flow::{Batcher, Flow, PartitionBy, Window};
 pub use guest::{Answer, Guest, Hook};
 pub use input::Input;
-pub use invariant::Invariant;
 pub use metrics::Metrics;
 pub use options::{BatchOptions, Delivery, Options};
 pub use policy::{
@@ -57,7 +58,6 @@ pub use policy::{
 };
 pub use prefetch::Prefetch;
 pub use retry::Backoff;
-pub use shard_task::{Ended, ShardTask};
 pub use stage::{Stage, StageParts};
 pub use status::{ConsumerStatus, LeaseTable, ShardState, ShardStatus, Stalled, Status};
 pub use uncovered::Uncovered;

@@ -9,18 +9,24 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-/// Which consumer a number is about.
+use crate::invariant;
+
 /// Why a filter keeps records out: no pattern matches, or they are not the JSON that it asks for.
 const NO_MATCH: &str = "no-match";
 const INVALID_JSON: &str = "invalid-json";
 
+/// Which records a filter has kept out.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct FilteredLabels {
+    /// The processor's name.
     pub(crate) processor: String,
+    /// The stream's name.
     pub(crate) stream: String,
+    /// Why.
     pub(crate) reason: &'static str,
 }
 
+/// Which consumer a number is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ConsumerLabels {
     /// The processor's name.
@@ -263,6 +269,11 @@ impl Metrics {
             "shardmill_shards_waiting_for_memory",
             "Shards that are not read until memory is free for them",
             metrics.memory_waiting.clone(),
+        );
+        registry.register(
+            "shardmill_invariants_broken",
+            "Promises of this program that were found broken, by name: a defect, to be reported",
+            invariant::broken(),
         );
         metrics
     }

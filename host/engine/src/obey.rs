@@ -5,7 +5,7 @@ use std::sync::Arc;
 use shardmill_cause::with_causes;
 use shardmill_record::{HashKeyRange, Unpacker};
 
-use crate::batch_work::Leave;
+use crate::leave::Leave;
 use crate::live::Activity;
 use crate::shard_run::Counted;
 use crate::shard_task::{Ended, ShardTask};

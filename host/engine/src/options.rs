@@ -67,8 +67,8 @@ pub struct BatchOptions {
     pub limits: BatchLimits,
     /// How long a batch that is not full may wait for more records.
     pub wait: Duration,
-    /// Whether records that arrived in different windows are in different batches. A batch waits until its window is over at the
-    /// latest.
+    /// Whether records that arrived in different windows are in different batches. A batch waits until its window is
+    /// over at the latest.
     pub window: Option<Window>,
     /// Whether the guest is called without records where none has come for the whole of `wait`, or of a window.
     pub empty: bool,

@@ -10,7 +10,7 @@ use crate::status::{ShardState, ShardStatus, Status};
 /// Where one shard's task writes what it is doing, and hears what an operator wants. Cheap to clone; the shard's entry goes
 /// when the last one is dropped.
 #[derive(Debug, Clone)]
-pub struct ShardEntry {
+pub(crate) struct ShardEntry {
     inner: Arc<Entry>,
 }
 
@@ -30,7 +30,7 @@ impl ShardEntry {
     }
 
     /// Says what the task does now.
-    pub fn set_state(&self, state: ShardState) {
+    pub(crate) fn set_state(&self, state: ShardState) {
         let is_stop = |state: &ShardState| matches!(state, ShardState::Stopped { .. });
         if is_stop(&state) && !self.is(is_stop) {
             // An order to start again was about the stop before.
@@ -49,13 +49,13 @@ impl ShardEntry {
     }
 
     /// Says how far everything is done.
-    pub fn set_position(&self, position: String) {
+    pub(crate) fn set_position(&self, position: String) {
         self.live().moved();
         self.update(|status| status.position = Some(position));
     }
 
     /// Says that a page was taken, and how far the tip is ahead of it.
-    pub fn set_lag(&self, millis_behind_latest: Option<u64>) {
+    pub(crate) fn set_lag(&self, millis_behind_latest: Option<u64>) {
         self.live().moved();
         self.update(|status| status.millis_behind_latest = millis_behind_latest);
     }

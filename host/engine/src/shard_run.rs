@@ -24,9 +24,10 @@ use crate::meter::Meter;
 use crate::metrics::ConsumerLabels;
 use crate::policy::Watermark;
 use crate::shard_entry::ShardEntry;
-use crate::shard_source::{Siblings, Streams, now_ms};
+use crate::shard_source::{Siblings, Streams};
 use crate::shard_task::{Ended, Progress, ShardScene, ShardTask};
 use crate::stop::{Deadline, StopRequest};
+use crate::wall_clock::now_ms;
 
 /// How long checkpoints must have failed before that is told: a throttle passes.
 const CHECKPOINT_PATIENCE: Duration = Duration::from_secs(2);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use shardmill_lease::audit::ListedShard;
@@ -12,6 +11,7 @@ use shardmill_stream::lineage::{LeaseState, MissingLease, children_of, missing_l
 use shardmill_stream::{ChildShard, Kind};
 
 use crate::input::{Incarnation, Input, Stream};
+use crate::wall_clock::now_ms;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -157,9 +157,4 @@ impl Siblings {
             range: Some(child.range),
         }
     }
-}
-
-/// Milliseconds since 1970. Only start positions are told by it, which are times of the service.
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

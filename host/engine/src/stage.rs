@@ -10,11 +10,13 @@ use shardmill_plugin::ShardContext;
 use shardmill_record::{Batch, BatchBuilder, Position, Record};
 use tokio::task::JoinSet;
 
-use crate::batch_work::{BatchWork, Leave, Origin, Scene, Told, WallClock};
+use crate::batch_work::{BatchWork, Origin, Scene, Told};
 use crate::flow::{Route, Router};
+use crate::leave::Leave;
 use crate::live::Activity;
 use crate::metrics::ConsumerLabels;
 use crate::status::ShardState;
+use crate::wall_clock::{WallClock, now_ms};
 use crate::{Caused, DeadLetters, Delivery, Destinations, Guest, Metrics, Options};
 
 /// How many calls within calls one task makes: each takes some of its thread's stack, and there may be as many as a record may
@@ -78,7 +80,7 @@ impl Stage {
         Self {
             parts,
             destinations: OnceLock::new(),
-            wall_clock: Arc::new(crate::shard_source::now_ms),
+            wall_clock: Arc::new(now_ms),
             hooks_called: Arc::default(),
             told: Arc::default(),
         }

@@ -150,19 +150,19 @@ impl ShardStatus {
 
 impl Status {
     /// Makes a consumer known before it has done anything.
-    pub fn add_consumer(&self, name: &str) {
+    pub(crate) fn add_consumer(&self, name: &str) {
         self.with(|consumers| {
             consumers.entry(name.to_owned()).or_default();
         });
     }
 
     /// Says that the consumer has seen its stream and its lease table.
-    pub fn set_started(&self, name: &str) {
+    pub(crate) fn set_started(&self, name: &str) {
         self.with(|consumers| consumers.entry(name.to_owned()).or_default().started = true);
     }
 
     /// Says that the failure policy has stopped the consumer on this worker, and why.
-    pub fn set_consumer_stopped(&self, name: &str, reason: &str) {
+    pub(crate) fn set_consumer_stopped(&self, name: &str, reason: &str) {
         self.with(|consumers| {
             consumers.entry(name.to_owned()).or_default().stopped = Some(reason.to_owned());
         });
@@ -180,7 +180,7 @@ impl Status {
     }
 
     /// Says that a stream is gone, or why; with `None`, that it is there again.
-    pub fn set_missing(&self, consumer: &str, stream: &str, reason: Option<String>) {
+    pub(crate) fn set_missing(&self, consumer: &str, stream: &str, reason: Option<String>) {
         self.with(|consumers| {
             let missing = &mut consumers.entry(consumer.to_owned()).or_default().missing;
             match reason {
@@ -191,7 +191,7 @@ impl Status {
     }
 
     /// Adds a shard, which is known by its lease's key: shards of different streams have the same ids.
-    pub fn add_shard(&self, consumer: &str, stream: &str, shard: &ShardId, lease: &LeaseKey) -> ShardEntry {
+    pub(crate) fn add_shard(&self, consumer: &str, stream: &str, shard: &ShardId, lease: &LeaseKey) -> ShardEntry {
         let initial = ShardStatus {
             stream: stream.to_owned(),
             shard: shard.to_string(),

@@ -2,7 +2,7 @@
 //!
 //! A [`Coordinator`] takes a worker's share of the leases in a [`store::Store`], renews them, and hands each to the
 //! user as a [`HeldLease`]. A held lease's [`Fence`] says at every moment whether it is still held; all writes to it go
-//! through one writer. The rules are pure: [`change`] (what a write does), [`observer`] (what has expired),
+//! through one writer. The rules are pure: [`change`] (what a write does), `observer` (what has expired),
 //! [`balance`] (who should have what), [`audit`](mod@audit) (what nobody reads), [`clear`] (what can be deleted).
 
 pub mod audit;
@@ -18,7 +18,9 @@ mod held;
 mod lease;
 mod metrics;
 mod note;
-pub mod observer;
+mod observer;
+#[doc(hidden)]
+pub mod one_lease;
 mod options;
 mod recorder;
 mod roster;

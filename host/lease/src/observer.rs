@@ -7,7 +7,7 @@ use crate::{Lease, LeaseKey, Moment, WorkerId};
 
 /// Remembers when each lease was last seen to change.
 #[derive(Debug, Default)]
-pub struct Observer {
+pub(crate) struct Observer {
     seen: HashMap<LeaseKey, Seen>,
     /// Counts calls of [`Observer::observe`], to forget what is gone.
     round: u64,
@@ -28,7 +28,7 @@ struct Seen {
 
 impl Observer {
     /// Takes in a scan whose answer came at `now`.
-    pub fn observe(&mut self, now: Moment, leases: &[Lease]) {
+    pub(crate) fn observe(&mut self, now: Moment, leases: &[Lease]) {
         self.round += 1;
         for lease in leases {
             let first_round = self.seen.get(&lease.key).map_or(self.round, |seen| seen.first_round);
@@ -50,23 +50,23 @@ impl Observer {
     }
 
     /// Whether the lease has stood still for at least the expiry.
-    pub fn is_expired(&self, key: &LeaseKey, now: Moment, expiry: Duration) -> bool {
+    pub(crate) fn is_expired(&self, key: &LeaseKey, now: Moment, expiry: Duration) -> bool {
         self.seen.get(key).is_some_and(|seen| now.saturating_since(seen.since) >= expiry)
     }
 
     /// Whether the lease's counter was ever seen to move.
-    pub fn has_moved(&self, key: &LeaseKey) -> bool {
+    pub(crate) fn has_moved(&self, key: &LeaseKey) -> bool {
         self.seen.get(key).is_some_and(|seen| seen.has_moved)
     }
 
     /// When the lease expires unless it moves before.
-    pub fn expires_at(&self, key: &LeaseKey, expiry: Duration) -> Option<Moment> {
+    pub(crate) fn expires_at(&self, key: &LeaseKey, expiry: Duration) -> Option<Moment> {
         self.seen.get(key).map(|seen| seen.since + expiry)
     }
 
     /// Whether the lease was in an earlier scan too. A scan is not a snapshot: it may show a child's new row and have
     /// read past the place of the parent's, which was created before; the next scan shows both.
-    pub fn is_confirmed(&self, key: &LeaseKey) -> bool {
+    pub(crate) fn is_confirmed(&self, key: &LeaseKey) -> bool {
         self.seen.get(key).is_some_and(|seen| seen.first_round < self.round)
     }
 }

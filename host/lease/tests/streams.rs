@@ -116,6 +116,10 @@ struct Pausing {
 
 #[async_trait]
 impl Store for Pausing {
+    fn lease_table(&self) -> &str {
+        self.store.lease_table()
+    }
+
     async fn ensure(&self) -> Result<Ensured, Error> {
         self.store.ensure().await
     }

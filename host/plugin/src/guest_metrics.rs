@@ -31,7 +31,7 @@ const RESERVED_ENDINGS: [&str; 5] = ["_total", "_bucket", "_sum", "_count", "_cr
 /// Register it as a [`Collector`]; [`crate::Metrics::register`] does. Bounded: each processor may make so many time
 /// series, and names and labels have a bounded size.
 #[derive(Debug, Clone, Default)]
-pub struct GuestMetrics(Arc<Mutex<Families>>);
+pub(crate) struct GuestMetrics(Arc<Mutex<Families>>);
 
 #[derive(Debug, Default)]
 struct Families {

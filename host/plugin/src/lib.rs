@@ -50,7 +50,6 @@ pub use compiler::{Compiler, compile_guest};
 pub use digest::Digest;
 pub use failure::{Failure, Timeout, Trap};
 pub use grants::{Grants, Need, Secret};
-pub use guest_metrics::GuestMetrics;
 pub use instance::Instance;
 pub use limits::{Limits, LoadLimits, OutcomeLimits};
 pub use mask::Mask;

@@ -10,9 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::Failure;
+use crate::guest_metrics::GuestMetrics;
 use crate::machine::End;
 use crate::threads::Kind;
-use crate::{Failure, GuestMetrics};
 
 /// What this room counts. Cheap to clone; clones count together.
 #[derive(Debug, Clone)]

@@ -100,7 +100,8 @@ impl Runtime {
     /// Makes the runtime and its clock, which ticks for as long as anything that was made with the runtime exists.
     ///
     /// # Errors
-    /// If code cannot be compiled or run here at all, or if there are no threads for it. A cache that cannot be used is a warning.
+    /// If code cannot be compiled or run here at all, or if there are no threads for it. A cache that cannot be used is
+    /// a warning.
     pub fn new(options: RuntimeOptions, metrics: Metrics) -> Result<Self, Error> {
         let engine = engine::with_pool(options.max_instances)?;
         start_clock(engine.weak())?;

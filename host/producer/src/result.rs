@@ -48,9 +48,9 @@ pub struct Receipt {
     pub attempts: u32,
     /// From when it was accepted until it was acknowledged.
     pub latency: Duration,
-    /// Whether a reader may meet it more than once: an answer was lost and it was sent again, or an aggregate took it to a
-    /// shard that was not its own any more, and it was sent again to its own. It is said of the record, and not of copies: how many there are nobody knows, and each further answer that was lost may have left
-    /// one.
+    /// Whether a reader may meet it more than once: an answer was lost and it was sent again, or an aggregate took it
+    /// to a shard that was not its own any more, and it was sent again to its own. It is said of the record, and not of
+    /// copies: how many there are nobody knows, and each further answer that was lost may have left one.
     pub may_be_repeated: bool,
 }
 
@@ -178,7 +178,8 @@ impl Reason {
         Self::Refused(Refusal::of(failure))
     }
 
-    /// One word: `expired`, `throttled`, `refused`, `invalid`, `stopped` or `not-spooled`, as metrics and the command line name it.
+    /// One word: `expired`, `throttled`, `refused`, `invalid`, `stopped` or `not-spooled`, as metrics and the command
+    /// line name it.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Expired { .. } => "expired",

@@ -16,7 +16,6 @@ pub mod cli;
 mod compile;
 pub mod config;
 mod dead_letters;
-pub mod demo;
 mod deploy;
 mod destination;
 mod file;
@@ -25,6 +24,8 @@ mod guest;
 mod host;
 pub mod local;
 pub mod telemetry;
+mod text;
+mod unix_ms;
 mod watching;
 
 pub use host::{Bounds, Builder, Error, Host};

@@ -6,8 +6,8 @@ use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::text;
 use crate::config::{Log, LogFormat};
+use crate::text;
 
 /// Why the log cannot be set up.
 #[derive(Debug, thiserror::Error)]

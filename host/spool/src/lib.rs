@@ -8,8 +8,9 @@
 //! Nothing that was accepted is lost when the process is killed at any point. Damage is found: each record has a checksum,
 //! the database's structure is checked when it is opened, and a number beside it says how far it must reach.
 //!
-//! The rooms: `layout` says what fits into the bound and is pure; `folder` has the files, `private` keeps others away from them; `database` changes them and
-//! checks them; `writer` is the thread that owns the database; `state` is what the handles know without asking it.
+//! The rooms: `layout` says what fits into the bound and is pure; `folder` has the files, `private` keeps others away
+//! from them; `database` changes them and checks them; `writer` is the thread that owns the database; `state` is what
+//! the handles know without asking it.
 
 mod database;
 mod drain;

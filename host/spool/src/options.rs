@@ -1,14 +1,10 @@
-use std::fmt;
-
-use serde::de::{Deserializer, Unexpected, Visitor};
-
 /// How much a spool may take, and what happens then.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Options {
     /// What the spool's files may take on the disk, in bytes: 1 MiB to 1 TiB. One record may take an eighth of that; with
     /// 64 MiB and more, any that Kinesis takes. In a configuration a number of bytes, or a size such as `"2 GiB"`.
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "shardmill_units::size::deserialize")]
     pub bytes: u64,
     /// What happens when that is taken.
     pub when_full: Full,
@@ -46,33 +42,6 @@ impl Default for Options {
     /// 1 GiB, and no record is dropped.
     fn default() -> Self {
         Self { bytes: 1 << 30, when_full: Full::Refuse }
-    }
-}
-
-fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_any(SizeVisitor)
-}
-
-struct SizeVisitor;
-
-impl Visitor<'_> for SizeVisitor {
-    type Value = u64;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a size such as \"64 MiB\" or \"512 KiB\", or a number of bytes")
-    }
-
-    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u64, E> {
-        let size = text.parse::<bytesize::ByteSize>();
-        size.map(|size| size.as_u64()).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
-    }
-
-    fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<u64, E> {
-        u64::try_from(number).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
-    }
-
-    fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<u64, E> {
-        Ok(number)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Streams as Kinesis offers them: what shards there are, where reading starts, and readers that bring pages.
 //!
-//! [`Kinesis`] asks the service about a stream and its shards. [`lineage`] decides which shards need a lease and when
-//! a child may be read, [`start`] where a shard's reading begins. A [`Reader`] brings one shard's pages in order;
-//! [`PollingReader`] does it by GetRecords. [`retention`] tells whether a checkpoint can still be read. Everything that decides is a pure function over plain data; the service
-//! is asked in `service` and `polling` only.
+//! [`Kinesis`] asks the service about a stream and its shards. [`lineage`] decides which shards need a lease and when a
+//! child may be read, [`start`] where a shard's reading begins. A [`Reader`] brings one shard's pages in order;
+//! [`PollingReader`] does it by GetRecords. [`retention`] tells whether a checkpoint can still be read. Everything that
+//! decides is a pure function over plain data; the service is asked in `service` and `polling` only.
 
 mod error;
 pub mod lineage;

@@ -1,17 +1,15 @@
 //! Lanes against none with a guest that waits, and three processors one behind another against one that does the work of all
 //! three.
 
-use std::time::Duration;
-
 use shardmill_tests::{Config, Services, Tail, Worker, Writer, paths};
 use tokio::time::Instant;
 
 use crate::child::Usage;
+use crate::done::until_done;
 use crate::report::{Column, Row, Sample, Section};
 use crate::{Options, say};
 
 const SHARDS: i32 = 2;
-const LIMIT: Duration = Duration::from_secs(600);
 /// Each run puts, reads and counts all of its records.
 const MOST_RUNS: u32 = 3;
 /// A guest that waits takes this for each batch of so many records.
@@ -124,13 +122,4 @@ fn step(name: &str, leads_to: &str) -> String {
 /// What is measured is not what AWS lets be read.
 fn unlimited(config: Config) -> Config {
     config.stream(r#"bytes-per-second = "1 TiB""#).stream("reads-per-second = 1000")
-}
-
-async fn until_done(worker: &mut Worker, records: u64) {
-    worker
-        .until_within(LIMIT, "records", async |worker| {
-            let done = worker.metric("shardmill_records_done_total", "processor=\"copy\"").await;
-            (done as u64 >= records).then_some(())
-        })
-        .await;
 }

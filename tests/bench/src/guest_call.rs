@@ -181,7 +181,8 @@ impl Subject<'_> {
     }
 }
 
-/// For how many nanoseconds this thread or this process has computed: what else the machine does takes time from it and not of it.
+/// For how many nanoseconds this thread or this process has computed: what else the machine does takes time from it and
+/// not of it.
 fn computed(clock: ClockId) -> f64 {
     let time = clock_gettime(clock);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use shardmill_tests::raw::{self, Raw};
 use shardmill_tests::{Config, Histogram, Services, Worker, Writer, paths};
-use tokio::time::Instant;
 
+use crate::done::until_done;
 use crate::report::{Column, Row, Sample, Section};
 use crate::{Options, say};
 
@@ -89,8 +89,7 @@ async fn measure(records: u64, has_neighbour: bool, figures: &mut Figures) {
         })
         .await;
     worker.stop().await;
-    let ([first, first_count], [last, last_count]) = (first, last);
-    figures.speed.push((last_count - first_count) / (last - first));
+    figures.speed.push(last.speed_since(first));
     for (sample, part) in figures.late.iter_mut().zip([0.5, 0.99, 1.0]) {
         sample.push(late.quantile(part) * MILLISECONDS);
     }
@@ -119,18 +118,6 @@ limits = {{ batch-timeout = "1h", instances = {SPINNING} }}
 "#,
         paths::plugin("guest_rows")
     )
-}
-
-/// Seconds since some moment, and how many records are done then.
-async fn until_done(worker: &mut Worker, records: u64) -> [f64; 2] {
-    static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    let began = *BEGAN.get_or_init(Instant::now);
-    worker
-        .until_within(LIMIT, "records", async |worker| {
-            let done = worker.records_done().await;
-            (done >= records).then(|| [began.elapsed().as_secs_f64(), done as f64])
-        })
-        .await
 }
 
 // === impl Figures ===

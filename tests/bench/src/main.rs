@@ -5,6 +5,7 @@
 
 mod child;
 mod demo;
+mod done;
 mod flow;
 mod guest_call;
 mod guest_threads;

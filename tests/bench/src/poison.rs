@@ -1,18 +1,15 @@
 //! What poison costs: each thousandth record crashes the guest, is found by bisection and becomes a dead letter, against
 //! the same run without any.
 
-use std::time::Duration;
-
 use shardmill_tests::{Config, Services, Tail, Worker, Writer};
 use tempfile::TempDir;
-use tokio::time::Instant;
 
+use crate::done::until_done;
 use crate::report::{Column, Row, Sample, Section};
 use crate::{Options, say};
 
 const SHARDS: i32 = 4;
 const EVERY: u64 = 1_000;
-const LIMIT: Duration = Duration::from_secs(600);
 /// Each run puts, reads and counts all of its records.
 const MOST_RUNS: u32 = 3;
 
@@ -67,20 +64,7 @@ async fn speed(records: u64, is_poisoned: bool) -> f64 {
     let output = Tail::all(&services, "output").await;
     assert_eq!(output.len() as u64, records - poison, "every other record once");
     assert_eq!(letters(&folder), poison, "dead letters");
-    let ([first, first_count], [last, last_count]) = (first, last);
-    (last_count - first_count) / (last - first)
-}
-
-/// Seconds since some moment, and how many records are done then.
-async fn until_done(worker: &mut Worker, records: u64) -> [f64; 2] {
-    static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
-    let began = *BEGAN.get_or_init(Instant::now);
-    worker
-        .until_within(LIMIT, "records", async |worker| {
-            let done = worker.records_done().await;
-            (done >= records).then(|| [began.elapsed().as_secs_f64(), done as f64])
-        })
-        .await
+    last.speed_since(first)
 }
 
 fn letters(folder: &TempDir) -> u64 {

@@ -10,6 +10,7 @@ use shardmill_tests::{Config, Services, Tail, Worker, Writer, another_build, mem
 use tempfile::TempDir;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use crate::done::until_done;
 use crate::report::{Column, Row, Sample, Section};
 use crate::{Options, say};
 
@@ -23,7 +24,6 @@ const WRITES_PER_SECOND: u64 = 20;
 /// From one reload to the next.
 const RELOAD_EVERY: Duration = Duration::from_millis(60);
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
-const LIMIT: Duration = Duration::from_secs(900);
 const MIB: f64 = 1_048_576.0;
 /// Upper bounds of gaps, in milliseconds.
 const BOUNDS: [u64; 11] = [12, 14, 16, 20, 25, 30, 40, 60, 100, 200, 500];
@@ -116,15 +116,6 @@ async fn write_for(writer: &mut Writer<'_>, time: Duration) {
         ticks.tick().await;
         writer.put(RECORDS_PER_SECOND / WRITES_PER_SECOND).await;
     }
-}
-
-async fn until_done(worker: &mut Worker, records: u64) {
-    worker
-        .until_within(LIMIT, "records", async |worker| {
-            let done = worker.metric("shardmill_records_done_total", "processor=\"copy\"").await;
-            (done as u64 >= records).then_some(())
-        })
-        .await;
 }
 
 /// When batches began, as their guest has said.

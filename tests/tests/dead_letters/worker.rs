@@ -122,7 +122,7 @@ async fn few_records_of_a_batch_are_tolerated_and_their_letters_kept() {
     let mut worker = Worker::start_with(&services, &config);
     worker.ready().await;
     worker.until("a letter", async |_| (lines(home.path()).len() == 1).then_some(())).await;
-    worker.until("the others", async |worker| (worker.records_done().await >= 9).then_some(())).await;
+    worker.until_records(9).await;
     let labels = r#"why="final",then="tolerated-dead-letter""#;
     assert_eq!(worker.metric("shardmill_records_given_up_total", labels).await, 1.0);
     assert_eq!(worker.get("/readyz").await.0, 200, "nothing is stopped");
@@ -169,7 +169,7 @@ async fn a_place_that_takes_nothing_holds_the_checkpoint_and_a_stop_and_the_reco
     let mut successor = Worker::start_ready(&services, &config).await;
     successor.until("the letter", async |_| (lines(home.path()).len() == 1).then_some(())).await;
     assert_eq!(lines(home.path())[0]["sequence_number"], *poisoned[0]);
-    successor.until("what is behind it", async |worker| (worker.records_done().await >= 1).then_some(())).await;
+    successor.until_records(1).await;
     successor.stop().await;
 }
 

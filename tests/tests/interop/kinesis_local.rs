@@ -46,12 +46,12 @@ async fn splits_and_merges_of_input_and_output_lose_nothing_and_repeat_nothing()
     writer.put(300).await;
     // And once more while the worker is idle.
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     services.split("input", "shardId-000000000004").await;
     writer.put(300).await;
 
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     let closed = [FIRST, SECOND, "shardId-000000000003", "shardId-000000000004"];
     leases::until_ended(&mut worker, &services, config.lease_table(), &closed).await;
     assert!(!worker.logged("INFO", "its shard map is new").is_empty(), "the output's split was noticed");
@@ -78,7 +78,7 @@ async fn a_worker_that_starts_after_a_reshard_begins_with_the_parents() {
     writer.put(300).await;
 
     let mut worker = Worker::start_ready(&services, &config).await;
-    worker.until("all records", async |worker| (worker.records_done().await >= 900).then_some(())).await;
+    worker.until_records(900).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_each_once(&output, 0..900);
@@ -100,7 +100,7 @@ async fn a_stream_whose_shard_count_is_changed_up_and_down_is_read_whole_and_in_
     }
     writer.put(200).await;
     let all = writer.count();
-    worker.until("all records", async |worker| (worker.records_done().await >= all).then_some(())).await;
+    worker.until_records(all).await;
     worker.stop().await;
     let shards = services.shards("input").await;
     assert!(shards.iter().skip(2).all(|shard| shard.parent_shard_id().is_some()), "it names parents: {shards:?}");

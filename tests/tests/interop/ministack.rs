@@ -50,6 +50,6 @@ async fn a_worker_that_is_behind_says_by_how_much_until_it_has_caught_up() {
             (worker.metric(BEHIND, of_input).await == 0.0).then_some(())
         })
         .await;
-    worker.until("all records", async |worker| (worker.records_done().await >= RECORDS).then_some(())).await;
+    worker.until_records(RECORDS).await;
     worker.stop().await;
 }

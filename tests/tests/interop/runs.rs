@@ -17,7 +17,7 @@ pub(crate) async fn without_faults(services: &Services, records: u64) {
     writer.put(records / 2).await;
     let mut worker = Worker::start_ready(services, &config).await;
     writer.put(records - records / 2).await;
-    worker.until("all records", async |worker| (worker.records_done().await >= records).then_some(())).await;
+    worker.until_records(records).await;
     assert!(worker.metric("shardmill_aggregates_total", "").await > 0.0, "aggregates are taken apart");
     worker.stop().await;
 
@@ -30,7 +30,7 @@ pub(crate) async fn without_faults(services: &Services, records: u64) {
 
     let mut worker = Worker::start_ready(services, &config).await;
     writer.put(300).await;
-    worker.until("the new records", async |worker| (worker.records_done().await >= 300).then_some(())).await;
+    worker.until_records(300).await;
     worker.stop().await;
     let output = Tail::all(services, "output").await;
     assert_each_once(&output, 0..records + 300);

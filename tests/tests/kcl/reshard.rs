@@ -50,7 +50,7 @@ async fn we_read_the_children_of_a_shard_that_a_kcl_has_finished() {
     let all = writer.count();
     let mut worker = Worker::start_ready(&services, &config).await;
     let rest = all - by_kcl.len() as u64;
-    worker.until("the rest", async |worker| (worker.records_done().await >= rest).then_some(())).await;
+    worker.until_records(rest).await;
     worker.stop().await;
     let (input, output) = (Tail::all(&services, "input").await, Tail::all(&services, "output").await);
     assert_taken_up(&rows, &positions(&input), &by_kcl, &output);

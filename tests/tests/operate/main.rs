@@ -50,12 +50,6 @@ impl Operator {
     }
 }
 
-async fn until_done(worker: &mut Worker, count: u64) {
-    worker
-        .until(&format!("{count} records"), async |worker| (worker.records_done().await >= count).then_some(()))
-        .await;
-}
-
 /// Waits until so many shards are in a state.
 async fn until_state(worker: &mut Worker, state: &str, count: usize) {
     worker
@@ -75,7 +69,7 @@ async fn a_paused_processor_rests_with_its_leases_and_goes_on_where_it_was() {
     let mut writer = Writer::new(&services, "input", 40);
     writer.put(400).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, 400).await;
+    worker.until_records(400).await;
     let said = operator.tells(&worker, &["pause", "copy"]).await;
     assert_says("a pause", &said, &[FIRST, "shardId-000000000001", "of stream input"]);
     until_state(&mut worker, "paused", 2).await;
@@ -96,11 +90,11 @@ async fn a_paused_processor_rests_with_its_leases_and_goes_on_where_it_was() {
     until_state(&mut worker, "running", 1).await;
     let of_first = writer.keys_of(FIRST).await;
     let expected = (0..800).filter(|number| *number < 400 || of_first.contains(&writer.key_of_number(*number))).count();
-    until_done(&mut worker, expected as u64).await;
+    worker.until_records(expected as u64).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(worker.records_done().await, expected as u64);
     operator.tells(&worker, &["resume", "copy"]).await;
-    until_done(&mut worker, 800).await;
+    worker.until_records(800).await;
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..800);
@@ -118,7 +112,7 @@ async fn a_paused_worker_stops_as_any_other_and_its_successor_knows_nothing_of_t
     worker.stop().await;
     assert_eq!(Tail::all(&services, "output").await.len(), 0);
     let mut worker = Worker::start_ready(&services, &operator.config()).await;
-    until_done(&mut worker, 50).await;
+    worker.until_records(50).await;
     worker.stop().await;
 }
 
@@ -183,7 +177,7 @@ async fn status_is_shown_for_people_and_for_machines_and_an_address_without_a_wo
     let services = Services::with_streams(2, 1).await;
     let mut worker = Worker::start_ready(&services, &Config::copy().top(r#"worker-id = "worker-7""#)).await;
     Writer::new(&services, "input", 20).put(100).await;
-    until_done(&mut worker, 100).await;
+    worker.until_records(100).await;
     until_state(&mut worker, "running", 2).await;
     let status = async |arguments: &[&str]| {
         let mut child = command();
@@ -223,7 +217,7 @@ async fn a_stopped_shard_begins_again_without_a_restart_of_the_worker_once_the_c
     services.create_stream("output", 1).await;
     let said = operator.tells(&worker, &["restart", "copy"]).await;
     assert_says("a restart", &said, &[FIRST, "begins again"]);
-    until_done(&mut worker, 100).await;
+    worker.until_records(100).await;
     assert_eq!(worker.get("/readyz").await.0, 200);
     assert_eq!(worker.metric("shardmill_shards_stopped", "").await, 0.0);
     worker.stop().await;

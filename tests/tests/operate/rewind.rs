@@ -8,7 +8,7 @@ use shardmill_tests::{
     Fault, Finished, Proxy, Rule, Services, Tail, Worker, Writer, assert_each_once, assert_says, leases, numbers,
 };
 
-use super::{FIRST, NEXT_SECOND, Operator, until_done, until_state};
+use super::{FIRST, NEXT_SECOND, Operator, until_state};
 
 /// How often each number is in the output.
 fn times(output: &[shardmill_tests::Found], number: u64) -> usize {
@@ -29,14 +29,14 @@ async fn a_rewind_of_one_shard_repeats_that_shard_and_a_successor_goes_on_from_t
     let mut writer = Writer::new(&services, "input", 40);
     writer.put(300).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, 300).await;
+    worker.until_records(300).await;
     let before = leases::rows(&services, config.lease_table()).await;
     let said = operator.tells(&worker, &["rewind", "copy", "--shard", FIRST, "--to", "trim-horizon"]).await;
     assert_says("a rewind", &said, &[FIRST, "is rewound"]);
     let keys = writer.keys_of(FIRST).await;
     let again: BTreeSet<u64> = (0..300).filter(|number| keys.contains(&writer.key_of_number(*number))).collect();
     assert!(!again.is_empty() && again.len() < 300);
-    until_done(&mut worker, 300 + again.len() as u64).await;
+    worker.until_records(300 + again.len() as u64).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
@@ -50,7 +50,7 @@ async fn a_rewind_of_one_shard_repeats_that_shard_and_a_successor_goes_on_from_t
     leases::assert_released_at_the_end(&after, &Tail::all(&services, "input").await);
     let mut worker = Worker::start_ready(&services, &config).await;
     writer.put(10).await;
-    until_done(&mut worker, 10).await;
+    worker.until_records(10).await;
     worker.stop().await;
     assert_eq!(Tail::all(&services, "output").await.len(), 310 + again.len());
 }
@@ -67,9 +67,9 @@ async fn a_rewind_to_a_time_repeats_what_came_since_and_one_to_the_tip_passes_ov
     let since = now();
     writer.put(100).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, 200).await;
+    worker.until_records(200).await;
     operator.tells(&worker, &["rewind", "copy", "--to", &since]).await;
-    until_done(&mut worker, 300).await;
+    worker.until_records(300).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(worker.records_done().await, 300);
     let output = Tail::all(&services, "output").await;
@@ -88,7 +88,7 @@ async fn a_rewind_to_a_time_repeats_what_came_since_and_one_to_the_tip_passes_ov
     tokio::time::sleep(NEXT_SECOND).await;
     let kept = writer.put(50).await;
     operator.tells(&worker, &["resume", "copy"]).await;
-    until_done(&mut worker, 350).await;
+    worker.until_records(350).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert_eq!(output.len(), 350, "100 records are passed over");
@@ -114,7 +114,7 @@ async fn a_poison_record_is_passed_over_by_a_rewind_behind_it() {
     until_state(&mut worker, "running", 1).await;
     tokio::time::sleep(NEXT_SECOND).await;
     writer.put(50).await;
-    until_done(&mut worker, 100).await;
+    worker.until_records(100).await;
     assert_eq!(worker.get("/readyz").await.0, 200);
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..100);
@@ -138,7 +138,7 @@ async fn a_rewind_does_not_wait_for_outputs_that_are_not_taken() {
     tokio::time::sleep(NEXT_SECOND).await;
     proxy.calm();
     let kept = writer.put(50).await;
-    until_done(&mut worker, 50).await;
+    worker.until_records(50).await;
     worker.stop().await;
     assert_eq!(numbers(&Tail::all(&services, "output").await), kept.collect());
 }
@@ -151,14 +151,14 @@ async fn a_rewind_of_all_over_closed_shards_is_refused_until_they_are_left_out()
     let mut writer = Writer::new(&services, "input", 40);
     writer.put(100).await;
     let mut worker = Worker::start_ready(&services, &config).await;
-    until_done(&mut worker, 100).await;
+    worker.until_records(100).await;
     services.split("input", FIRST).await;
     leases::until_ended(&mut worker, &services, config.lease_table(), &[FIRST]).await;
     until_state(&mut worker, "running", 2).await;
     tokio::time::sleep(NEXT_SECOND).await;
     let after_split = now();
     writer.put(100).await;
-    until_done(&mut worker, 200).await;
+    worker.until_records(200).await;
 
     let refused = operator.says(&worker, &["rewind", "copy", "--to", "trim-horizon"]).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
@@ -169,15 +169,15 @@ async fn a_rewind_of_all_over_closed_shards_is_refused_until_they_are_left_out()
     // After the split there is nothing that they hold.
     let said = operator.tells(&worker, &["rewind", "copy", "--to", &after_split]).await;
     assert!(!said.contains(FIRST), "{said}");
-    until_done(&mut worker, 300).await;
+    worker.until_records(300).await;
     let said = operator.tells(&worker, &["rewind", "copy", "--to", "trim-horizon", "--open-only", "--json"]).await;
     let json: Value = serde_json::from_str(&said).expect("JSON");
     assert_eq!(json["shards"].as_array().map(Vec::len), Some(2), "{json}");
-    until_done(&mut worker, 400).await;
+    worker.until_records(400).await;
     // Longer ago than the stream keeps anything.
     let said = operator.tells(&worker, &["rewind", "copy", "--to", "2020-01-01T00:00:00Z", "--open-only"]).await;
     assert_says("a time that is gone", &said, &["the oldest record that there is", "24 h"]);
-    until_done(&mut worker, 500).await;
+    worker.until_records(500).await;
     worker.stop().await;
     let output = Tail::all(&services, "output").await;
     assert!((0..100).all(|number| times(&output, number) == 1) && (100..200).all(|number| times(&output, number) == 4));

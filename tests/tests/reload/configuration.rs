@@ -26,7 +26,7 @@ async fn what_can_be_applied_is_and_what_needs_a_restart_is_named() {
     worker.ready().await;
     let mut writer = Writer::new(&services, "input", 20);
     writer.put(100).await;
-    worker.until_done("input", 100).await;
+    worker.until_records_of("input", 100).await;
 
     // A version of the plugin, the log, and something that waits.
     let config = stamping(&folder, 2).processor("batch = { records = 7 }");
@@ -42,7 +42,7 @@ async fn what_can_be_applied_is_and_what_needs_a_restart_is_named() {
     assert_eq!(code, 200, "{text}");
     assert_says("/readyz", &text, &["needs a restart: processors.copy.batch.records"]);
     writer.put(100).await;
-    worker.until_done("input", 200).await;
+    worker.until_records_of("input", 200).await;
     worker
         .until("a line of the new filter", async |worker| {
             worker.log().into_iter().find(|line| line["level"] == "DEBUG")
@@ -79,7 +79,7 @@ async fn what_can_be_applied_is_and_what_needs_a_restart_is_named() {
     assert_eq!(finished.code, Some(78), "{finished:?}");
     assert_says("reload", &finished.stderr, &["processor copy", "`threshold` is missing"]);
     writer.put(100).await;
-    worker.until_done("input", 300).await;
+    worker.until_records_of("input", 300).await;
 
     // Mended, it is taken with all that goes with it.
     folder.replace("plugin.wasm", &guest("guest_columnar"));
@@ -91,7 +91,7 @@ async fn what_can_be_applied_is_and_what_needs_a_restart_is_named() {
     assert_says("reload", &finished.stdout, &["applied: processors.copy.config", "applied: log.filter"]);
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
     writer.put(100).await;
-    worker.until_done("input", 400).await;
+    worker.until_records_of("input", 400).await;
     worker.stop().await;
     for (key, stamps) in stamps(&services, "output").await {
         for (number, stamp) in stamps {
@@ -121,7 +121,7 @@ async fn a_configuration_that_is_watched_is_applied_and_may_name_a_plugin_that_c
     let shown = plugin(&worker, "copy").await;
     assert!(shown["from"].as_str().is_some_and(|from| from.ends_with("later.wasm")), "{shown}");
     Writer::new(&services, "input", 5).put(20).await;
-    worker.until_done("input", 20).await;
+    worker.until_records_of("input", 20).await;
     worker.stop().await;
     let stamps = stamps(&services, "output").await;
     assert!(stamps.values().flatten().all(|(_, stamp)| *stamp == 3), "{stamps:?}");

@@ -66,7 +66,7 @@ async fn a_plugin_that_is_sent_runs_until_the_file_is_another_one() {
     let third = until_other(&mut worker, "copy", &sent).await;
     assert_ne!(third, first);
     writer.put(100).await;
-    worker.until_done("input", 200).await;
+    worker.until_records_of("input", 200).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..200);
 }
@@ -118,7 +118,7 @@ async fn a_batch_that_fails_again_and_again_gets_the_mended_plugin_at_its_next_a
     let mut worker = Worker::start(&services, &crashing(&folder, 1_000_000));
     until_text(&mut worker, "/status", "retrying").await;
     assert_eq!(must_deploy(&worker, "copy", guest("guest_columnar")).await["stopped_shards"], 0);
-    worker.until_done("input", 10).await;
+    worker.until_records_of("input", 10).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..10);
 }
@@ -139,7 +139,7 @@ async fn a_stopped_shard_stays_stopped_until_it_is_restarted_and_then_has_the_me
     assert_eq!(worker.records_done().await, 0);
     let (code, text) = worker.post("/v1/processors/copy/restart", Some(TOKEN), "").await;
     assert_eq!(code, 200, "{text}");
-    worker.until_done("input", 10).await;
+    worker.until_records_of("input", 10).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..10);
 }
@@ -158,10 +158,10 @@ async fn a_dead_letter_names_the_version_that_had_the_record() {
     let mut writer = Writer::new(&services, "input", 5).poisoned(10, "final");
     let before = plugin(&worker, "copy").await["digest"].clone();
     writer.put(10).await;
-    worker.until_done("input", 9).await;
+    worker.until_records_of("input", 9).await;
     let after = must_deploy(&worker, "copy", new).await["to"].clone();
     writer.put(10).await;
-    worker.until_done("input", 18).await;
+    worker.until_records_of("input", 18).await;
     worker.stop().await;
     let mut letters: Vec<Value> = Vec::new();
     for entry in std::fs::read_dir(folder.path("letters")).expect("a folder of letters") {
@@ -202,7 +202,7 @@ async fn a_trial_is_passed_before_a_version_is_taken_and_nothing_of_it_goes_anyw
     assert_eq!(code, 422, "{answer}");
     assert_says("no trial", &answer.to_string(), &["trial.jsonl cannot be used", "line 1"]);
     Writer::new(&services, "input", 5).put(10).await;
-    worker.until_done("input", 10).await;
+    worker.until_records_of("input", 10).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..10);
 }

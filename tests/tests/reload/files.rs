@@ -60,7 +60,7 @@ async fn a_file_takes_over_when_it_is_whole_however_it_is_replaced_and_its_end_i
     assert_eq!(code, 200, "{text}");
     assert_says("/readyz", &text, &["plugin.wasm cannot be read", "the next start needs it"]);
     writer.put(100).await;
-    worker.until_done("input", 400).await;
+    worker.until_records_of("input", 400).await;
     std::fs::rename(folder.path("aside"), folder.path("v2/plugin.wasm")).expect("a file");
     worker.until("the file is back", async |worker| plugin(worker, "copy").await["file"].is_null().then_some(())).await;
     assert_eq!(plugin(&worker, "copy").await["digest"], third.as_str());
@@ -118,7 +118,7 @@ async fn a_file_that_is_refused_changes_nothing_and_is_told_until_a_good_one_com
     folder.replace("plugin.wasm", &good);
     until_other(&mut worker, "copy", first.as_str().expect("a digest")).await;
     assert_eq!(worker.get("/readyz").await, (200, "ready\n".to_owned()));
-    worker.until_done("input", 200).await;
+    worker.until_records_of("input", 200).await;
     worker.stop().await;
     assert_each_once(&Tail::all(&services, "output").await, 0..200);
 }
@@ -142,7 +142,7 @@ async fn a_guest_whose_init_hangs_is_ended_and_with_watching_off_no_file_is_look
     assert!(reason.contains("2s"), "{reason}");
     let mut writer = Writer::new(&services, "input", 10);
     writer.put(50).await;
-    worker.until_done("input", 50).await;
+    worker.until_records_of("input", 50).await;
     assert_eq!(reloads(&worker, "copy", "switched").await, 0);
     worker.stop().await;
 }

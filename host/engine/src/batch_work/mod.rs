@@ -1,5 +1,5 @@
-//! One batch through a guest to its end: calls, failures, dead letters, outputs. Whose batch it is, a shard's or that of a stage
-//! behind another processor, is a [`Scene`]'s business.
+//! One batch through a guest to its end: calls, failures, dead letters, outputs. Whose batch it is, a shard's or that
+//! of a stage behind another processor, is a [`Scene`]'s business.
 
 mod failing;
 mod hooks;
@@ -15,8 +15,10 @@ use tokio::time::Instant;
 pub(crate) use hooks::HookEnd;
 pub(crate) use scene::{Ledger, Origin, Scene};
 
+use crate::leave::Leave;
 use crate::metrics::{ConsumerLabels, FailureLabels};
-use crate::{DeadLetters, Delivery, Destinations, Guest, Metrics, Options, Scope};
+use crate::wall_clock::WallClock;
+use crate::{DeadLetters, Delivery, Destinations, Guest, Metrics, Options};
 
 /// What brings batches to their end. Any number of batches at a time, for who keeps their order.
 pub(crate) struct BatchWork {
@@ -33,9 +35,6 @@ pub(crate) struct BatchWork {
     pub(crate) scene: Arc<dyn Scene>,
 }
 
-/// Milliseconds since 1970. Ages of records are told by it, whose times of arrival are a service's.
-pub(crate) type WallClock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
 /// When the log last said what happens all the time.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
@@ -43,53 +42,6 @@ pub(crate) struct Told {
     skip: Option<Instant>,
     /// That batches are split.
     split: Option<Instant>,
-}
-
-/// Why the work is left.
-pub(crate) enum Leave {
-    /// The lease is to be let go.
-    Drain,
-    Lost,
-    Abort,
-    /// The shard cannot go on, or the failure policy stops it, and maybe more with it.
-    Stop(Scope, String),
-    /// The shard's end is reached.
-    Closed,
-    /// An operator lets the shard rest.
-    Pause,
-    /// An operator lets the shard begin somewhere else.
-    Rewind,
-    /// A stopped shard is to begin again.
-    Restart,
-}
-
-// === impl Leave ===
-
-impl Leave {
-    /// The shard cannot go on, whatever the failure policy says.
-    pub(crate) fn stop(reason: impl Into<String>) -> Self {
-        Self::Stop(Scope::Shard, reason.into())
-    }
-
-    /// Of two reasons the one that must be heard: what cannot wait, then an end in order, which needs no further one. Of two stops
-    /// what stops more counts, and both are told.
-    pub(crate) fn or_worse(self, other: Self) -> Self {
-        let rank = |leave: &Self| match leave {
-            Self::Lost => 0,
-            Self::Abort => 1,
-            Self::Rewind => 2,
-            Self::Drain => 3,
-            Self::Stop(..) => 4,
-            Self::Closed | Self::Pause | Self::Restart => 5,
-        };
-        match (self, other) {
-            (Self::Stop(scope, reason), Self::Stop(more, other)) => {
-                Self::Stop(scope.max(more), format!("{reason}; and {other}"))
-            }
-            (one, other) if rank(&other) < rank(&one) => other,
-            (one, _) => one,
-        }
-    }
 }
 
 // === impl BatchWork ===

@@ -6,6 +6,7 @@ use shardmill_record::Batch;
 use super::failing::Given;
 use super::{BatchWork, Leave, Ledger};
 use crate::destination::Sent;
+use crate::invariant::Invariant;
 use crate::live::Activity;
 use crate::{BatchProgress, Caused, Decision, GivenUp};
 
@@ -74,6 +75,7 @@ impl BatchWork {
         let front = progress.take_front(is_end);
         let [through, records] = [front.through, front.records];
         let [done, skipped] = [front.done, front.skipped];
+        let caused = front.outputs.len();
         let sent = self.send(front.outputs, batch).await;
         if let Some(why) = sent.leave {
             if self.is_once() {
@@ -97,6 +99,8 @@ impl BatchWork {
             }
         }
         // Done is what has been processed and whose outputs are where they belong.
+        Invariant::OutputsBeforeCheckpoint
+            .check(sent.count == caused, || format!("{} of {caused} outputs are acknowledged", sent.count));
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
         ledger.passed(batch, through, records, is_end);

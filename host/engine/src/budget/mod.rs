@@ -41,14 +41,14 @@ struct State {
 
 /// One shard's way to the budget, for as long as it is read.
 #[derive(Debug)]
-pub struct ShardBudget {
+pub(crate) struct ShardBudget {
     shared: Arc<Shared>,
     key: ShardKey,
 }
 
 /// Bytes that are taken from the budget for one page until this is dropped.
 #[derive(Debug)]
-pub struct Reservation {
+pub(crate) struct Reservation {
     shared: Arc<Shared>,
     key: ShardKey,
     held: Held,
@@ -85,7 +85,7 @@ impl Budget {
 
     /// A shard of a processor that is going to be read, whose batches have at most so many bytes, or one large record.
     /// Of the batch and its copy at most half the budget is counted.
-    pub fn shard(&self, processor: &str, batch_bytes: u64) -> ShardBudget {
+    pub(crate) fn shard(&self, processor: &str, batch_bytes: u64) -> ShardBudget {
         let copies = batch_bytes.max(LARGE_RECORD).saturating_mul(2);
         self.open(processor, copies)
     }
@@ -157,7 +157,7 @@ impl ShardBudget {
 
     /// Waits until it is this shard's turn and a page of so many bytes can be held, with the batch that it makes; more than
     /// the budget has beside that is cut to it. Cancel-safe: who does not wait any more has nothing.
-    pub async fn reserve(&mut self, page: u64) -> Reservation {
+    pub(crate) async fn reserve(&mut self, page: u64) -> Reservation {
         let (sender, granted) = oneshot::channel();
         let mut waits = Waits { shard: self, granted, is_over: false };
         let key = self.key;
@@ -202,18 +202,18 @@ impl Reservation {
     /// Says what came: a page that takes so many bytes, with so many of keys and payloads. What is over is given back; or,
     /// where that is more than was expected, what is missing is taken as far as it is free. To wait for the rest would be
     /// to wait for others who may wait for the same.
-    pub fn resize_to(&mut self, page: u64, content: u64) {
+    pub(crate) fn resize_to(&mut self, page: u64, content: u64) {
         let to = Held { page, content };
         self.held = self.shared.change(|state| state.ledger.resize(self.key, self.held, to));
     }
 
     /// The bytes that are held for the page itself.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.held.page
     }
 
     /// Whether so many bytes more are free, and nobody waits for them.
-    pub fn leaves(&self, bytes: u64) -> bool {
+    pub(crate) fn leaves(&self, bytes: u64) -> bool {
         let state = self.shared.state();
         state.ledger.free() >= bytes && !state.ledger.anybody_waits()
     }

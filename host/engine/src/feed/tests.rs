@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use shardmill_lease::store::memory::Memory;
-use shardmill_lease::{
-    Coordinator, Event, HeldLease, Lease, LeaseKey, NewLease, ShardSource, Survey, TokioClock, WorkerId,
-};
-use shardmill_record::{Checkpoint, Page, PageBuilder, ShardId};
+use shardmill_lease::{HeldLease, one_lease};
+use shardmill_record::{Page, PageBuilder, ShardId};
 use shardmill_stream::{Demand, Error, ReadFrom, ReadPage, Reader};
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::Budget;
@@ -23,29 +20,9 @@ const MIB: usize = 1 << 20;
 const BATCH: u64 = 1 << 20;
 const TOTAL: u64 = PAGES * (PAGE_BYTES + 2 * BATCH);
 
-struct OneShard;
-
-#[async_trait]
-impl ShardSource for OneShard {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
-        let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
-        let checkpoint = Checkpoint::TrimHorizon;
-        let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };
-        Ok(Survey { missing: if leases.is_empty() { vec![lease] } else { Vec::new() }, listed: Vec::new() })
-    }
-}
-
 /// A lease that is held until the test's end.
 async fn lease() -> HeldLease {
-    let options = shardmill_lease::Options::new("application", WorkerId::parse("w").unwrap());
-    let (store, clock) = (Arc::new(Memory::new()), Arc::new(TokioClock::default()));
-    let metrics = shardmill_lease::Metrics::default();
-    let (coordinator, _handle, mut events) =
-        Coordinator::new(options, store, clock, Arc::new(OneShard), metrics, 7).unwrap();
-    tokio::spawn(coordinator.run(CancellationToken::new()));
-    let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
-    tokio::spawn(async move { while events.recv().await.is_some() {} });
-    lease
+    one_lease::hold(&Memory::new(), shardmill_lease::Metrics::default()).await
 }
 
 /// What readers have done together.

@@ -139,7 +139,7 @@ impl BatchProgress {
     }
 
     /// Says, before what came of a call is taken over, which plugin the call was handed to, by its digest.
-    pub fn handed_to(&mut self, plugin: Arc<str>) {
+    pub(crate) fn handed_to(&mut self, plugin: Arc<str>) {
         self.plugin = Some(plugin);
     }
 
@@ -202,9 +202,9 @@ impl BatchProgress {
         applied
     }
 
-    /// Takes over that the call failed as a whole: the records of [`next_part`](Self::next_part) are split if that is wanted and
-    /// possible, and else an attempt of each has failed. `suspect`: the one to blame, by its place among them, where that
-    /// is known.
+    /// Takes over that the call failed as a whole: the records of [`next_part`](Self::next_part) are split if that is
+    /// wanted and possible, and else an attempt of each has failed. `suspect`: the one to blame, by its place among
+    /// them, where that is known.
     pub fn spoil(&mut self, reason: &str, retry: bool, suspect: Option<usize>) -> Applied {
         let handed = self.hand_over();
         self.parts.is_spoiled();
@@ -278,13 +278,13 @@ impl BatchProgress {
     }
 
     /// How many records at the front are dealt with: the checkpoint may pass these.
-    pub fn settled_prefix(&self) -> usize {
+    pub(crate) fn settled_prefix(&self) -> usize {
         let settled = |record: &&RecordProgress| !matches!(record.standing, Standing::Pending | Standing::GivenUp(_));
         self.records.iter().take_while(settled).count()
     }
 
     /// How many records are given up, whether or not they are passed over.
-    pub fn given_up_count(&self) -> usize {
+    pub(crate) fn given_up_count(&self) -> usize {
         let given_up = |record: &&RecordProgress| matches!(record.standing, Standing::GivenUp(_) | Standing::Passed(_));
         self.records.iter().filter(given_up).count()
     }
@@ -314,7 +314,7 @@ impl BatchProgress {
     }
 
     /// Takes back that these records are done, because nobody knows what has become of what they have caused.
-    pub fn lose(&mut self, records: &[usize], reason: &str) {
+    pub(crate) fn lose(&mut self, records: &[usize], reason: &str) {
         let reason: Arc<str> = reason.into();
         for index in records {
             if let Some(record) = self.records.get_mut(*index) {
@@ -324,12 +324,12 @@ impl BatchProgress {
     }
 
     /// Bytes of the outputs that wait.
-    pub fn waiting_bytes(&self) -> usize {
+    pub(crate) fn waiting_bytes(&self) -> usize {
         self.outputs.bytes()
     }
 
     /// How many outputs wait.
-    pub fn waiting_outputs(&self) -> usize {
+    pub(crate) fn waiting_outputs(&self) -> usize {
         self.outputs.len()
     }
 

@@ -6,8 +6,8 @@ use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ShardTask;
-use crate::batch_work::Leave;
 use crate::feed::{Fed, PAGE_BYTES};
+use crate::leave::Leave;
 use crate::live::Activity;
 
 /// How often a batch that waits for more records looks whether others want its memory.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use shardmill_cause::with_causes;
 
 use super::{Ended, ShardTask};
-use crate::batch_work::{HookEnd, Leave};
+use crate::batch_work::HookEnd;
+use crate::leave::Leave;
 use crate::live::Activity;
 use crate::shard_run::Counted;
 use crate::status::ShardState;

@@ -11,10 +11,11 @@ use std::sync::Arc;
 
 use shardmill_record::{Batch, Unpacker};
 
-use crate::Reservation;
-use crate::batch_work::{BatchWork, Leave};
+use crate::batch_work::BatchWork;
+use crate::budget::Reservation;
 use crate::feed::{Feed, ShardClosed};
 use crate::flow::{Route, Router};
+use crate::leave::Leave;
 use crate::meter::Meter;
 use crate::status::ShardState;
 use crate::stop::{Deadline, StopRequest};
@@ -22,7 +23,7 @@ use crate::stop::{Deadline, StopRequest};
 pub(crate) use scene::{Progress, ShardScene};
 
 /// Everything that a shard's task needs.
-pub struct ShardTask {
+pub(crate) struct ShardTask {
     pub(crate) work: Arc<BatchWork>,
     pub(crate) scene: Arc<ShardScene>,
     /// Where there is a filter.
@@ -40,7 +41,7 @@ pub struct ShardTask {
 
 /// How a shard's task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ended {
+pub(crate) enum Ended {
     /// The shard is closed and every record of it is done; its lease says so.
     Complete,
     /// The lease was let go, with everything that was done checkpointed.
@@ -57,7 +58,7 @@ pub enum Ended {
 
 impl ShardTask {
     /// Runs until the shard ends, or its lease is to be let go or is lost.
-    pub async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self) -> Ended {
         if let Err(leave) = self.work.tell(crate::Hook::Assigned, self.work.options.hook_timeout).await {
             return self.leave(leave).await;
         }

@@ -8,14 +8,16 @@ use shardmill_record::{Batch, Position, ShardId};
 use tokio_util::sync::CancellationToken;
 
 use crate::allowance::Share;
-use crate::batch_work::{Leave, Ledger, Origin, Scene};
+use crate::batch_work::{Ledger, Origin, Scene};
 use crate::checkpointer::Checkpointer;
+use crate::invariant::Invariant;
+use crate::leave::Leave;
 use crate::live::Activity;
 use crate::policy::Watermark;
 use crate::shard_entry::ShardEntry;
 use crate::shard_source::Directory;
 use crate::status::ShardState;
-use crate::{Delivery, Invariant, Options};
+use crate::{Delivery, Options};
 
 /// A shard whose lease is held: what its batches need of it, and what becomes of it with them.
 pub(crate) struct ShardScene {

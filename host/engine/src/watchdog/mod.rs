@@ -23,11 +23,12 @@ use self::parents::Parents;
 pub(crate) use self::parents::fronts;
 pub(crate) use self::reason::Reason;
 use self::telling::{Found, Lags, Stalls, Table};
-use crate::consumer::{Parts, lease_table};
+use crate::consumer::Parts;
 use crate::live::Vitals;
 use crate::shard_run::Shared;
-use crate::shard_source::{Streams, now_ms};
+use crate::shard_source::Streams;
 use crate::status::{ShardStatus, Watched};
+use crate::wall_clock::now_ms;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a stream is asked how long it keeps records: DescribeStreamSummary takes 20 calls a second of an account.
@@ -96,7 +97,7 @@ impl Watchdog {
         let processor = || Arc::clone(&parts.options().processor);
         let stalls = Stalls::new(processor(), parts.metrics.clone());
         let lags = Lags::new(processor(), parts.metrics.clone());
-        let table = Table::new(processor(), lease_table(&parts).to_owned(), parts.metrics.clone());
+        let table = Table::new(processor(), parts.store.lease_table().to_owned(), parts.metrics.clone());
         Self { parts, shared, handle, parents: Parents::default(), stalls, lags, table }
     }
 

@@ -158,42 +158,20 @@ fn works(writer: &Writer) {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use async_trait::async_trait;
     use prometheus_client::registry::Registry;
-    use shardmill_record::{Checkpoint, ShardId};
+    use shardmill_record::Checkpoint;
     use tokio::time::sleep;
 
     use super::*;
     use crate::change::Change;
     use crate::store::memory::{Call, Fault, Memory};
-    use crate::{
-        Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, TokioClock,
-        WorkerId,
-    };
-
-    struct OneShard;
-
-    #[async_trait]
-    impl ShardSource for OneShard {
-        async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
-            let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
-            let checkpoint = Checkpoint::TrimHorizon;
-            let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };
-            Ok(Survey { missing: if leases.is_empty() { vec![lease] } else { Vec::new() }, listed: Vec::new() })
-        }
-    }
+    use crate::{HeldLease, Metrics, one_lease};
 
     /// A lease that is held on this table, and how many renewals were how late, in all.
     async fn held(store: &Memory) -> (HeldLease, impl Fn() -> (usize, f64) + use<>) {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
-        let options = Options::new("orders", WorkerId::parse("w").unwrap());
-        let (store, clock) = (Arc::new(store.clone()), Arc::new(TokioClock::default()));
-        let (coordinator, _handle, mut events) =
-            Coordinator::new(options, store, clock, Arc::new(OneShard), metrics, 7).unwrap();
-        tokio::spawn(coordinator.run(CancellationToken::new()));
-        let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
-        tokio::spawn(async move { while events.recv().await.is_some() {} });
+        let lease = one_lease::hold(store, metrics).await;
         let late = move || {
             let mut text = String::new();
             prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();

@@ -6,6 +6,7 @@
 //! a lease, and clears away what is done.
 
 mod acquire;
+mod handle;
 mod keeper;
 mod lead;
 mod member;
@@ -27,6 +28,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use self::handle::{Handle, TableTrouble, View};
 pub use self::sync::{ShardSource, Survey};
 pub use self::vet::ForeignWorker;
 
@@ -36,7 +38,6 @@ use self::member::Membership;
 use self::post::{Identity, Post};
 use self::scanner::Scanner;
 use self::take::Attempt;
-use crate::audit::Audit;
 use crate::balance::{Balance, Even};
 use crate::bell::Bell;
 use crate::fence::Lost;
@@ -48,7 +49,7 @@ use crate::recorder::Recorder;
 use crate::store::{self, Store};
 use crate::twin::Twin;
 use crate::writer::{Surroundings, Writer};
-use crate::{Clock, Lease, LeaseEpoch, LeaseKey, Moment};
+use crate::{Clock, LeaseEpoch, LeaseKey, Moment};
 
 /// What happens to the user.
 #[derive(Debug)]
@@ -121,76 +122,6 @@ struct Acquired {
     /// Nothing, if nothing could be learnt of the lease.
     attempt: Option<Attempt>,
     permit: mpsc::OwnedPermit<Event>,
-}
-
-/// What a coordinator shows of what it knows.
-#[derive(Debug, Clone, Default)]
-pub struct View {
-    /// All leases as of the last scan of this worker, if it scans: only the fleet's leader and its deputy do.
-    pub leases: Arc<[Lease]>,
-    /// Those that are left alone, because [`ShardSource::runs`] says so.
-    pub others: Arc<[Lease]>,
-    /// What the last audit of the stream's hash keys found, if this worker leads.
-    pub audit: Arc<Audit>,
-    /// Whether this worker leads the fleet.
-    pub leads: bool,
-    /// The worker has its place: the tables can be used, and the stream's shards are in them.
-    pub is_ready: bool,
-    /// How many leases this worker has, or is getting hold of.
-    pub claims: usize,
-    /// Whether it is known what this worker should have: where it leads, because it has seen the stream's shards and all
-    /// leases; else because a leader that lives has had the time to plan for it. Never while the tables cannot be used.
-    pub is_planned: bool,
-    /// If this worker leads: leases of shards that are not done, whose holder was not seen to renew them, or not lately. It
-    /// may be dead, and then they are shared out anew.
-    pub doubtful: Arc<[LeaseKey]>,
-    /// Why the tables cannot be used, if they cannot.
-    pub failing: Option<TableTrouble>,
-}
-
-/// Why a consumer's tables cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableTrouble {
-    /// Since when, by the coordinator's clock.
-    pub since: Moment,
-    /// What the store said last.
-    pub reason: String,
-}
-
-/// Talks to a running coordinator. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Handle {
-    bell: Arc<Bell>,
-    view: watch::Receiver<View>,
-}
-
-// === impl Handle ===
-
-impl Handle {
-    /// Looks at the table and, on the leader, for shards without a lease now: something has changed.
-    pub fn sync_soon(&self) {
-        self.bell.ring(Vec::new());
-    }
-
-    /// Returns when the worker has its place: the tables can be used, and the stream's shards are in them.
-    pub async fn leased(&mut self) {
-        // An error means that the coordinator has ended, which is told elsewhere.
-        if self.view.wait_for(|view| view.is_ready).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Returns when what [`Handle::view`] shows has changed.
-    pub async fn changed(&mut self) {
-        if self.view.changed().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// What the coordinator knows.
-    pub fn view(&self) -> View {
-        self.view.borrow().clone()
-    }
 }
 
 // === impl Coordinator ===

@@ -194,6 +194,10 @@ impl Memory {
 
 #[async_trait]
 impl Store for Memory {
+    fn lease_table(&self) -> &str {
+        TABLE
+    }
+
     async fn ensure(&self) -> Result<Ensured, Error> {
         Ok(if self.tables().leases.is_empty() { Ensured::Created } else { Ensured::Existing })
     }

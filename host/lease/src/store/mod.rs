@@ -22,9 +22,15 @@ pub use stream_claim::{KeyForm, StreamClaim, StreamIdentity, claim_stream, retir
 use crate::change::Change;
 use crate::{Lease, LeaseKey, NewLease};
 
+/// What the sidecar table's name has behind the lease table's.
+pub const SIDECAR_SUFFIX: &str = "-shardmill";
+
 /// A table of leases, with its sidecar table for everything of ours that is not a lease.
 #[async_trait]
 pub trait Store: Sidecar {
+    /// The name of the lease table, for messages.
+    fn lease_table(&self) -> &str;
+
     /// Makes sure that both tables are there and have the right keys.
     ///
     /// # Errors

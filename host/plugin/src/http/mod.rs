@@ -56,8 +56,8 @@ pub struct HttpGrant {
     pub request_bytes: u64,
     /// Bytes of an answer's body. Default 4 MiB.
     pub response_bytes: u64,
-    /// Requests of the processor that are on their way at a time, of all its instances and versions together; others wait for their turn.
-    /// Default 16.
+    /// Requests of the processor that are on their way at a time, of all its instances and versions together; others
+    /// wait for their turn. Default 16.
     pub concurrency: usize,
     /// Networks that may be reached though they are not for everybody: private, loopback, link-local and others. A host is
     /// to be listed all the same.

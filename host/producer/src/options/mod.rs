@@ -1,12 +1,12 @@
 //! How a producer sends. In code and in TOML the same, with the same bounds.
 
 mod batch;
-mod units;
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use shardmill_units as units;
 
 pub use batch::BatchOptions;
 
@@ -192,12 +192,16 @@ impl Options {
 
 impl Bounded<'_> {
     fn check(&self) -> Result<(), InvalidOption> {
-        let (key, size) = (self.key, units::size::text);
+        let key = self.key;
         match &self.value {
-            Value::Count(value, least, most) => within(key, **value, *least, *most, |count| count.to_string()),
-            Value::Percent(value, least, most) => within(key, **value, *least, *most, |percent| percent.to_string()),
-            Value::Size(value, least, most) => within(key, **value, *least, *most, size),
-            Value::Time(value, least, most) => within(key, **value, *least, *most, units::time::text),
+            Value::Count(value, least, most) => within(key, **value, *least, *most),
+            Value::Percent(value, least, most) => within(key, **value, *least, *most),
+            Value::Size(value, least, most) => {
+                within(key, units::Size(**value as u64), units::Size(*least as u64), units::Size(*most as u64))
+            }
+            Value::Time(value, least, most) => {
+                within(key, units::Time(**value), units::Time(*least), units::Time(*most))
+            }
         }
     }
 
@@ -212,17 +216,11 @@ impl Bounded<'_> {
     }
 }
 
-fn within<T: Ord + Copy>(
-    key: &'static str,
-    value: T,
-    least: T,
-    most: T,
-    text: impl Fn(T) -> String,
-) -> Result<(), InvalidOption> {
-    if (least..=most).contains(&value) {
+fn within<T: Ord + fmt::Display>(key: &'static str, value: T, least: T, most: T) -> Result<(), InvalidOption> {
+    if (&least..=&most).contains(&&value) {
         return Ok(());
     }
-    Err(InvalidOption { key, value: text(value), least: text(least), most: text(most) })
+    Err(InvalidOption { key, value: value.to_string(), least: least.to_string(), most: most.to_string() })
 }
 
 impl fmt::Display for Ordering {

@@ -95,11 +95,11 @@ impl Producer {
         Self(Arc::new(Handle { shared, spool: None }))
     }
 
-    /// Starts a producer with a spool. What its stream does not take in time goes to the disk, and from there to the stream
-    /// when that is back: when a record's time is over, when the service refuses records until somebody has mended something,
-    /// when nothing could be stored for [`Options::spool_after`], and what is left when the producer is closed. From then
-    /// on all that is put goes there, so that keys keep their order, until the spool has nothing of the stream any more. What is
-    /// in the spool from an earlier time comes first.
+    /// Starts a producer with a spool. What its stream does not take in time goes to the disk, and from there to the
+    /// stream when that is back: when a record's time is over, when the service refuses records until somebody has
+    /// mended something, when nothing could be stored for [`Options::spool_after`], and what is left when the producer
+    /// is closed. From then on all that is put goes there, so that keys keep their order, until the spool has nothing
+    /// of the stream any more. What is in the spool from an earlier time comes first.
     ///
     /// A record that is in the spool counts as [acknowledged](crate::Acknowledged::Spooled): it survives the end of this
     /// process, however that comes. Until a record is acknowledged it is in memory only.

@@ -35,11 +35,11 @@ pub enum Offered {
     Dropped(UserRecord),
 }
 
-/// A bounded queue in front of a [`Producer`], for those who send for long and must not be held up: what happens when it is
-/// full is up to them. Records leave it in order, and what becomes of them then is nobody's, as with
+/// A bounded queue in front of a [`Producer`], for those who send for long and must not be held up: what happens when
+/// it is full is up to them. Records leave it in order, and what becomes of them then is nobody's, as with
 /// [`put`](Producer::put). Cheap to clone; all clones are one. When the last one is gone, what is in it is still handed
-/// over; what cannot be, because the producer is closed or the runtime ends, counts as [given up](Producer::failures). Its bound
-/// is in records, up to [`Options::record_max_bytes`](crate::Options::record_max_bytes) each.
+/// over; what cannot be, because the producer is closed or the runtime ends, counts as [given up](Producer::failures).
+/// Its bound is in records, up to [`Options::record_max_bytes`](crate::Options::record_max_bytes) each.
 #[derive(Debug, Clone)]
 pub struct Queue(Arc<Handle>);
 

@@ -13,9 +13,10 @@ use crate::{Failed, PutError};
 const AT_MOST: usize = 1_000;
 
 /// A sink of records into a [`Producer`]. It takes as many as may be unacknowledged at once, and holds its source back
-/// then. Its flush and its close end when all of them are acknowledged. The first record that is given up is an error of
-/// whatever is asked next, once: what was to be done then is not done, and has to be asked again. Further ones are counted among the
-/// producer's [failures](Producer::failures). A sink that is dropped leaves its records on their way. The producer stays open.
+/// then. Its flush and its close end when all of them are acknowledged. The first record that is given up is an error
+/// of whatever is asked next, once: what was to be done then is not done, and has to be asked again. Further ones are
+/// counted among the producer's [failures](Producer::failures). A sink that is dropped leaves its records on their way.
+/// The producer stays open.
 #[derive(Debug)]
 #[must_use = "a sink does nothing unless something is sent into it"]
 pub struct PutSink {

@@ -151,8 +151,8 @@ impl Spooling {
         self.mode = Mode::Spooling;
     }
 
-    /// Puts what is held into the spool, in order: one call at a time, so that no record is stored behind which an earlier one was
-    /// refused that somebody puts again.
+    /// Puts what is held into the spool, in order: one call at a time, so that no record is stored behind which an
+    /// earlier one was refused that somebody puts again.
     pub(super) fn store(&mut self) {
         if self.mode != Mode::Spooling || self.held.is_empty() || self.storing.is_some() {
             return;

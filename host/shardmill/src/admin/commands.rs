@@ -17,6 +17,7 @@ use shardmill_lease::change::Restart;
 use shardmill_stream::StartPosition;
 
 use super::Sources;
+use crate::unix_ms;
 
 /// How long a rewind is waited for. It needs one write to the lease table.
 const REWIND_LIMIT: Duration = Duration::from_secs(30);
@@ -242,7 +243,7 @@ async fn tell(sources: &Sources, told: Told<'_>, lease: String, shard: ShardStat
 /// What is said of a shard that is rewound: also that it begins later than that, where older records are gone.
 fn rewound(retention_hours: Option<u32>, to: Restart) -> String {
     match (to, retention_hours) {
-        (Restart::At(at), Some(hours)) if at + u64::from(hours) * 3_600_000 < super::now_ms() => {
+        (Restart::At(at), Some(hours)) if at + u64::from(hours) * 3_600_000 < unix_ms::now() => {
             format!("is rewound to the oldest record that there is: its stream keeps records for {hours} h")
         }
         _ => "is rewound".to_owned(),
@@ -250,7 +251,7 @@ fn rewound(retention_hours: Option<u32>, to: Restart) -> String {
 }
 
 fn restart(to: StartPosition) -> Result<Restart, String> {
-    let now = super::now_ms();
+    let now = unix_ms::now();
     match to {
         StartPosition::TrimHorizon => Ok(Restart::TrimHorizon),
         StartPosition::Latest => Ok(Restart::Latest(now)),

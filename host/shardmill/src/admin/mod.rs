@@ -7,7 +7,6 @@ mod token;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::uri::Authority;
@@ -176,11 +175,6 @@ async fn status_v1(State(sources): State<Sources>) -> Response {
         "processors": deploys::processors(&sources),
     });
     Json(body).into_response()
-}
-
-/// Milliseconds since 1970.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

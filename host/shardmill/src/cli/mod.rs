@@ -3,12 +3,13 @@
 mod access;
 mod check;
 mod dead_letters;
+mod demo;
 mod exit;
 mod fleet_status;
 mod grants;
 mod graph;
 mod local;
-pub(crate) mod output;
+mod output;
 mod pace;
 mod plugin;
 mod put;
@@ -17,8 +18,9 @@ mod run;
 mod signals;
 mod spool;
 mod stream;
+mod table;
 mod tail;
-pub(crate) mod text;
+mod when;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +28,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::admin::commands::Command as Order;
+use crate::text;
 pub use exit::Failure;
 pub(crate) use signals::{outlive_file_limits, stop_at_signal};
 
@@ -86,7 +89,7 @@ enum Command {
     #[command(after_help = check::EXAMPLES)]
     Check(check::Arguments),
     /// Flights into a stream, through a processor, out to another stream: all on this machine, with no AWS.
-    Demo(crate::demo::Arguments),
+    Demo(demo::Arguments),
     /// Kinesis and DynamoDB on loopback ports of this machine, in memory, until Ctrl-C.
     #[command(after_help = local::EXAMPLES)]
     Local(local::Arguments),
@@ -148,7 +151,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Rewind(arguments) => remote::rewind(&arguments).await,
             Command::Reload(arguments) => remote::reload(&arguments).await,
             Command::Check(arguments) => check::check(&arguments).await,
-            Command::Demo(arguments) => crate::demo::run(arguments).await,
+            Command::Demo(arguments) => demo::run(arguments).await,
             Command::Local(arguments) => local::run(&arguments).await,
             Command::DeadLetters(command) => dead_letters::run(&command).await,
             Command::Tail(arguments) => tail::tail(&arguments).await,

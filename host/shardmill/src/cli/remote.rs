@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use comfy_table::{Table, presets};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{Method, Request, Uri, header};
@@ -14,7 +13,7 @@ use shardmill_cause::with_causes;
 use shardmill_stream::StartPosition;
 use tokio::net::TcpStream;
 
-use super::{Failure, output};
+use super::{Failure, output, table};
 use crate::admin::commands::{Answer, Command, Order, ShardResult};
 use crate::admin::read_token;
 
@@ -299,9 +298,8 @@ fn text_of(value: &Value) -> String {
 fn show(status: &Value) {
     let text = text_of;
     output::line(format_args!("worker {}", text(&status["worker"])));
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(["processor", "stream", "shard", "state", "behind", "of retention", "checkpoint"]);
+    let header = ["processor", "stream", "shard", "state", "behind", "of retention", "checkpoint"];
+    let mut table = table::wide(header, &[]);
     for (processor, consumer) in status["processors"].as_object().into_iter().flatten() {
         for (key, shard) in consumer["shards"].as_object().into_iter().flatten() {
             let state = match &consumer["stalled"][key]["reason"] {

@@ -19,8 +19,6 @@ pub(super) type Checked<T> = Result<T, Wrong>;
 
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-/// What the name of the table beside a lease table ends with.
-pub(super) const SIDECAR_SUFFIX: &str = "-shardmill";
 
 pub(super) fn wrong<T>(path: &[&str], message: impl Into<String>) -> Checked<T> {
     let path = path.iter().map(|key| (*key).to_owned()).collect();

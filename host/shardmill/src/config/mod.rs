@@ -22,7 +22,6 @@ mod resolve;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod units;
 mod unshown;
 mod warnings;
 
@@ -41,6 +40,7 @@ use shardmill_record::{OutOfRange, StreamArn};
 use shardmill_stream::polling::Decoder;
 use shardmill_stream::retention::Reset;
 use shardmill_stream::start::Start;
+use shardmill_units as units;
 
 pub(crate) use diff::{Change, diff};
 pub use flow::{Batch, Batcher, Filter, Flow, Pointer};

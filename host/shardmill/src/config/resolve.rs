@@ -8,12 +8,11 @@ use std::time::Duration;
 
 use shardmill_engine::{CheckpointBy, Delivery, Prefetch, watchdog};
 use shardmill_lease::WorkerId;
+use shardmill_lease::store::SIDECAR_SUFFIX;
 use shardmill_plugin::LoadLimits;
 use tracing_subscriber::EnvFilter;
 
-use super::check::{
-    self, Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, table_name, time, wrong,
-};
+use super::check::{Checked, HOUR, MIB, Wrong, count, endpoint, helped, line, name, size, table_name, time, wrong};
 use super::failure::{checkpoint_by, failure, retry};
 use super::file::{self, CacheDir, File};
 use super::outputs::{outputs, targets};
@@ -407,7 +406,7 @@ fn separate_tables(processors: &BTreeMap<String, Processor>) -> Checked<()> {
         }
     }
     for (name, table) in tables() {
-        if let Some(other) = table.strip_suffix(check::SIDECAR_SUFFIX).and_then(|table| owners.get(table)) {
+        if let Some(other) = table.strip_suffix(SIDECAR_SUFFIX).and_then(|table| owners.get(table)) {
             return one_table(name, table, other, "is the table beside the leases");
         }
     }

@@ -2,17 +2,14 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
 use shardmill_engine::{DeadLetter, DeadLetterError};
 use shardmill_lease::store::memory::Memory;
-use shardmill_lease::{
-    Coordinator, Event, HeldLease, Lease, LeaseKey, NewLease, ShardSource, Survey, TokioClock, WorkerId,
-};
+use shardmill_lease::{HeldLease, one_lease};
 use shardmill_producer::Permit;
-use shardmill_record::{BatchBuilder, BatchLimits, Checkpoint, HashKey, HashKeyRange, OutOfRange, ShardId, Unpacker};
-use shardmill_record::{PageBuilder, UserRecord};
+use shardmill_record::{
+    BatchBuilder, BatchLimits, HashKey, HashKeyRange, OutOfRange, PageBuilder, Unpacker, UserRecord,
+};
 use shardmill_stream::Kinesis;
-use tokio_util::sync::CancellationToken;
 
 use super::letter::tests::letter;
 use super::read::{Filter, Letters, Place};
@@ -20,29 +17,9 @@ use super::*;
 use crate::aws;
 use crate::local::{Local, Options};
 
-struct OneShard;
-
-#[async_trait]
-impl ShardSource for OneShard {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
-        let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
-        let checkpoint = Checkpoint::TrimHorizon;
-        let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };
-        Ok(Survey { missing: if leases.is_empty() { vec![lease] } else { Vec::new() }, listed: Vec::new() })
-    }
-}
-
 /// A lease that is held until it is let go.
 pub(super) async fn lease() -> HeldLease {
-    let options = shardmill_lease::Options::new("application", WorkerId::parse("w").unwrap());
-    let (store, clock) = (Arc::new(Memory::new()), Arc::new(TokioClock::default()));
-    let metrics = shardmill_lease::Metrics::default();
-    let (coordinator, _handle, mut events) =
-        Coordinator::new(options, store, clock, Arc::new(OneShard), metrics, 7).unwrap();
-    tokio::spawn(coordinator.run(CancellationToken::new()));
-    let Some(Event::Held(lease)) = events.recv().await else { panic!("no lease") };
-    tokio::spawn(async move { while events.recv().await.is_some() {} });
-    lease
+    one_lease::hold(&Memory::new(), shardmill_lease::Metrics::default()).await
 }
 
 /// What the command line finds in a place.

@@ -1,10 +1,12 @@
 //! Other versions of plugins while everything runs.
 //!
-//! Each processor has a [`Slot`] with the version that is current (`slot`). A [`Deployer`] makes another one beside it
-//! (`prepare`: the code compiled or taken from the cache, contract and grants checked, `init` run, `trial` records processed)
-//! and only then puts it in its place; what is refused changes nothing (`refusal`). A [`Reloader`] does the same with the whole
-//! configuration, and `watch` tells both of files that have changed.
+//! Each processor has a [`Slot`] with the version that is current (`slot`). What a version is besides its module the
+//! configuration says (`setup`), and what it is granted is looked up for each anew (`grants`). A [`Deployer`] makes another
+//! one beside it (`prepare`: the code compiled or taken from the cache, contract and grants checked, `init` run, `trial`
+//! records processed) and only then puts it in its place; what is refused changes nothing (`refusal`). A [`Reloader`] does
+//! the same with the whole configuration, and `watch` tells both of files that have changed.
 
+mod grants;
 mod metrics;
 mod prepare;
 mod refusal;
@@ -24,11 +26,12 @@ use shardmill_engine::Status;
 use shardmill_plugin::{Digest, Runtime};
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use grants::{Error as GrantError, without_values};
 pub(crate) use metrics::Metrics;
 use prepare::Prepared;
 pub(crate) use refusal::Refusal;
 pub(crate) use reloader::{Live, Reloader, Why};
-pub(crate) use setup::Setup;
+pub(crate) use setup::{Setup, outcome_limits, settings};
 pub(crate) use shown::Shown;
 pub(crate) use slot::{Call, Slot};
 

@@ -57,8 +57,9 @@ fn warm(size: usize, had: usize, all: usize) -> usize {
     had.min(room).max(1)
 }
 
-/// Makes as many instances as the version before has, or as there is room for: shards that are busy would each wait for the `init` of its own. One
-/// after the other, because calls want the threads too, and for no longer than one start may take.
+/// Makes as many instances as the version before has, or as there is room for: shards that are busy would each wait for
+/// the `init` of its own. One after the other, because calls want the threads too, and for no longer than one start may
+/// take.
 async fn warm_up(plugin: &Plugin, wanted: usize, warm: &mut Vec<Instance>) -> Result<(), Refusal> {
     let began = Instant::now();
     while warm.len() < wanted && (warm.is_empty() || began.elapsed() < plugin.limits().start_timeout) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use shardmill_plugin::{Digest, Failure, module};
 
-use crate::host::GrantError;
+use super::GrantError;
 
 /// Why a version of a plugin is not taken. The one that runs goes on.
 #[derive(Debug, thiserror::Error)]

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shardmill_plugin::{LoadLimits, OutcomeLimits, Settings};
+use shardmill_plugin::{Limits, LoadLimits, OutcomeLimits, Settings};
 use shardmill_record::BatchLimits;
 
+use super::grants::{self, Error as GrantError};
 use crate::config::{self, Config, Grants};
-use crate::host::{GrantError, parts, read_grants};
 
 /// What a configuration says of a processor's plugin.
 #[derive(Debug, Clone, PartialEq)]
@@ -40,6 +40,43 @@ pub(crate) struct Trial {
     pub(crate) outcome: OutcomeLimits,
 }
 
+/// What is a version of a plugin besides its module: all of it can change while everything runs. Secrets and variables are
+/// looked up.
+///
+/// # Errors
+/// If what is granted is not there.
+pub(crate) async fn settings(processor: &config::Processor) -> Result<Settings, GrantError> {
+    let limits = &processor.limits;
+    Ok(Settings {
+        processor: processor.name.clone(),
+        config: processor.config.clone(),
+        limits: Limits {
+            memory_bytes: limits.memory as usize,
+            batch_timeout: limits.batch_timeout,
+            start_timeout: limits.start_timeout,
+            cpu_time: limits.cpu_time,
+            outcome_bytes: limits.outcome as usize,
+            log_lines_per_second: limits.log_lines_per_second,
+            log_line_bytes: limits.log_line as usize,
+            metric_series: limits.metric_series,
+            instance_calls: limits.instance_calls,
+            retire_above: limits.retire_above,
+            keep_idle: limits.keep_idle,
+            ..Limits::default()
+        },
+        grants: grants::read(&processor.grants).await?,
+    })
+}
+
+/// What the outputs of one outcome may be.
+pub(crate) fn outcome_limits(processor: &config::Processor) -> OutcomeLimits {
+    OutcomeLimits {
+        bytes: processor.limits.outcome as usize,
+        outputs: processor.limits.outputs,
+        ..OutcomeLimits::default()
+    }
+}
+
 // === impl Setup ===
 
 impl Setup {
@@ -55,10 +92,10 @@ impl Setup {
             stream: processor.stream_ids().next().unwrap_or_default().into(),
             batch: BatchLimits { records: processor.batch.records, bytes: processor.batch.bytes },
             outputs: processor.outputs.keys().cloned().collect(),
-            outcome: parts::outcome_limits(processor),
+            outcome: outcome_limits(processor),
         });
         let (path, load) = (processor.plugin.clone(), processor.limits.load.clone());
-        let (settings, grants) = (parts::settings(processor).await?, processor.grants.clone());
+        let (settings, grants) = (settings(processor).await?, processor.grants.clone());
         Ok(Self { path, load, settings, grants, trial })
     }
 
@@ -67,7 +104,7 @@ impl Setup {
     /// # Errors
     /// If a secret or a variable is not there any more.
     pub(crate) async fn again(&self) -> Result<Self, GrantError> {
-        let grants = read_grants(&self.grants).await?;
+        let grants = grants::read(&self.grants).await?;
         let settings = Settings { grants, ..self.settings.clone() };
         Ok(Self { settings, ..self.clone() })
     }

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use shardmill_plugin::Digest;
 
 use super::share::Share;
+use crate::unix_ms;
 
 /// Where each processor of this worker stands. Cheap to clone; all clones are one.
 #[derive(Debug, Clone, Default)]
@@ -89,7 +90,7 @@ impl Standing {
     fn json(&self) -> Value {
         json!({
             "running": self.running.to_string(),
-            "since": super::milliseconds(self.since),
+            "since": unix_ms::of(self.since),
             "file": self.file.to_string(),
             "should_run": self.aim.to_string(),
             "source": self.source,

@@ -234,5 +234,4 @@ fn bounded(text: &str, characters: usize) -> String {
 }
 
 #[cfg(test)]
-#[path = "deployment_tests.rs"]
 mod tests;

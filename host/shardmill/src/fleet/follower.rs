@@ -23,6 +23,7 @@ use super::moved::Moved;
 use super::shelf::Shelf;
 use super::source::Source;
 use super::switch::{Fetched, Running, Switch};
+use crate::unix_ms;
 
 /// How much sooner or later than its time a look comes.
 const JITTER: f64 = 0.25;
@@ -224,7 +225,7 @@ impl Follower {
     async fn read(&mut self) -> Result<(), documents::Error> {
         let Parts { sidecar, processor, worker, .. } = &self.parts;
         let found = documents::read(&**sidecar, processor).await?;
-        let asked = Asked { by: worker.clone(), at: super::now() };
+        let asked = Asked { by: worker.clone(), at: unix_ms::now() };
         let (file, path) = (self.file, self.path.display().to_string());
         let learn = |deployment: &mut Deployment| deployment.learn(&file, &path, &asked);
         let Read { deployment, .. } = documents::change(&**sidecar, processor, found, learn).await?;
@@ -385,5 +386,4 @@ impl Follower {
 }
 
 #[cfg(test)]
-#[path = "follower_tests.rs"]
 mod tests;

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::note::Note;
 use crate::config::Leases;
+use crate::unix_ms;
 
 /// What is known of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) async fn survey(sidecar: &dyn Sidecar, leases: &Leases) -> Result<(Ro
     loop {
         let roster = Roster::read(sidecar).await?;
         let now = Instant::now();
-        lives.observe(&roster, now, super::now());
+        lives.observe(&roster, now, unix_ms::now());
         if roster.workers.iter().all(|worker| lives.life(&worker.id, now) != Life::Unproven) {
             return Ok((roster, lives));
         }

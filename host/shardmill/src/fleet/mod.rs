@@ -23,7 +23,7 @@ pub(crate) mod shelf;
 pub(crate) mod source;
 pub(crate) mod switch;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::config::Leases;
 
@@ -45,13 +45,4 @@ pub(crate) mod hex {
 /// From one look of a worker at a document to the next.
 pub(crate) fn pace(leases: &Leases) -> Duration {
     (leases.scan * 2).clamp(Duration::from_millis(100), Duration::from_secs(60))
-}
-
-/// Milliseconds since 1970.
-pub(crate) fn now() -> u64 {
-    milliseconds(SystemTime::now())
-}
-
-pub(crate) fn milliseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }

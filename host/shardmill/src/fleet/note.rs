@@ -8,6 +8,7 @@ use shardmill_engine::Status;
 use shardmill_plugin::Digest;
 
 use super::board::Board;
+use crate::unix_ms;
 
 /// Shards whose lag a note names; the note is read by the leader at every scan.
 const LAGS: usize = 20;
@@ -90,7 +91,7 @@ pub(crate) fn of_consumer(
         let lags = shards.filter_map(|(key, shard)| Some((key.clone(), shard.millis_behind_latest?)));
         let (lag, lags) = worst(lags.collect());
         let build = env!("CARGO_PKG_VERSION").to_owned();
-        serde_json::to_value(Note { at: super::now(), build, plugins, lag, lags }).ok()
+        serde_json::to_value(Note { at: unix_ms::now(), build, plugins, lag, lags }).ok()
     })
 }
 
@@ -98,7 +99,7 @@ fn plugin(board: &Board, name: &str) -> Option<PluginNote> {
     let standing = board.standing(name)?;
     Some(PluginNote {
         running: standing.running,
-        since: super::milliseconds(standing.since),
+        since: unix_ms::of(standing.since),
         file: standing.file,
         aim: standing.aim,
         revision: standing.revision,

@@ -1,6 +1,6 @@
-//! Modules that this machine has run, kept there, so that a worker need not ask for them when it starts again or goes back
-//! to them: where they came from may be gone by then. They are WebAssembly and no compiled code, and are held against their digest when they are
-//! taken, so whoever can write here can do no more than have them fetched again.
+//! Modules that this machine has run, kept there, so that a worker need not ask for them when it starts again or goes
+//! back to them: where they came from may be gone by then. They are WebAssembly and no compiled code, and are held
+//! against their digest when they are taken, so whoever can write here can do no more than have them fetched again.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use hyper::Uri;
 
 use super::deployment::SOURCE;
-use crate::cli::text;
+use crate::text;
 
 /// Where a module is.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use shardmill_record::BatchLimits;
 use shardmill_stream::{Kinesis, polling};
 use tokio::io::AsyncReadExt as _;
 
-use super::{Error, GrantError, grants};
+use super::Error;
 use crate::aws::Clients;
 use crate::config::{self, Config};
-use crate::deploy::Deployer;
+use crate::deploy::{self, Deployer};
 use crate::destination::StreamDestination;
 use crate::fleet::board::Board;
 use crate::fleet::fetch::Fetcher;
@@ -39,7 +39,7 @@ pub(super) struct AllMetrics {
     pub(super) producer: shardmill_producer::Metrics,
     pub(super) plugin: shardmill_plugin::Metrics,
     pub(super) dead_letters: crate::dead_letters::Metrics,
-    pub(super) deploy: crate::deploy::Metrics,
+    pub(super) deploy: deploy::Metrics,
     pub(super) fleet: crate::fleet::metrics::Metrics,
 }
 
@@ -54,7 +54,7 @@ impl AllMetrics {
             producer: shardmill_producer::Metrics::register(registry),
             plugin: shardmill_plugin::Metrics::register(registry),
             dead_letters: crate::dead_letters::Metrics::register(registry),
-            deploy: crate::deploy::Metrics::register(registry),
+            deploy: deploy::Metrics::register(registry),
             fleet: crate::fleet::metrics::Metrics::register(registry),
         }
     }
@@ -116,7 +116,7 @@ pub(super) async fn load_all(
 
 /// Ties a module to a processor. Secrets and variables that it is granted are looked up.
 pub(crate) async fn plugin(runtime: &Runtime, module: Module, processor: &config::Processor) -> Result<Plugin, Error> {
-    let settings = settings(processor).await;
+    let settings = deploy::settings(processor).await;
     let settings = settings.map_err(|source| Error::Grants { processor: processor.name.clone(), source })?;
     plugin_with(runtime, module, settings)
 }
@@ -128,43 +128,6 @@ pub(super) fn plugin_with(
 ) -> Result<Plugin, Error> {
     let processor = settings.processor.clone();
     Plugin::new(runtime, module, settings).map_err(|source| Error::Plugin { processor, source })
-}
-
-/// What is a version of a plugin besides its module: all of it can change while everything runs. Secrets and variables are
-/// looked up.
-///
-/// # Errors
-/// If what is granted is not there.
-pub(crate) async fn settings(processor: &config::Processor) -> Result<shardmill_plugin::Settings, GrantError> {
-    let limits = &processor.limits;
-    Ok(shardmill_plugin::Settings {
-        processor: processor.name.clone(),
-        config: processor.config.clone(),
-        limits: shardmill_plugin::Limits {
-            memory_bytes: limits.memory as usize,
-            batch_timeout: limits.batch_timeout,
-            start_timeout: limits.start_timeout,
-            cpu_time: limits.cpu_time,
-            outcome_bytes: limits.outcome as usize,
-            log_lines_per_second: limits.log_lines_per_second,
-            log_line_bytes: limits.log_line as usize,
-            metric_series: limits.metric_series,
-            instance_calls: limits.instance_calls,
-            retire_above: limits.retire_above,
-            keep_idle: limits.keep_idle,
-            ..shardmill_plugin::Limits::default()
-        },
-        grants: grants::read(&processor.grants).await?,
-    })
-}
-
-/// What the outputs of one outcome may be.
-pub(crate) fn outcome_limits(processor: &config::Processor) -> shardmill_plugin::OutcomeLimits {
-    shardmill_plugin::OutcomeLimits {
-        bytes: processor.limits.outcome as usize,
-        outputs: processor.limits.outputs,
-        ..shardmill_plugin::OutcomeLimits::default()
-    }
 }
 
 pub(super) async fn start(plugin: &Plugin, processor: &config::Processor) -> Result<(), Error> {
@@ -277,7 +240,7 @@ pub(super) fn engine_options(
         backoff: Backoff { first: processor.retry.backoff, longest: processor.retry.max_backoff },
         checkpoint_interval: processor.checkpoint_interval,
         out_of_range: processor.out_of_range,
-        outcome: outcome_limits(processor),
+        outcome: deploy::outcome_limits(processor),
         hook_timeout: (config.shutdown_timeout / 2).min(Duration::from_secs(10)),
         shutdown_timeout: config.shutdown_timeout,
     }

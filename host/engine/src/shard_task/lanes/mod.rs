@@ -20,13 +20,14 @@ use self::track::{Now, Ready, Track};
 use self::window::{Id, Window};
 use super::ShardTask;
 use super::batching::LOOK_EVERY;
-use crate::batch_work::Leave;
+use crate::budget::Reservation;
 use crate::feed::PAGE_BYTES;
 use crate::flow::{Route, Router};
+use crate::leave::Leave;
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::stop::StopReason;
-use crate::{Delivery, Reservation, Scope};
+use crate::{Delivery, Scope};
 
 /// How many batches of each track may be read ahead, the one on its way included.
 const AHEAD: usize = 2;

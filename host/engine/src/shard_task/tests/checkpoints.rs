@@ -2,16 +2,11 @@
 
 use shardmill_lease::store::memory::{Call, Fault};
 use shardmill_plugin::HookOutcome;
-use shardmill_record::SequenceNumber;
 
 use super::*;
 use crate::Hook;
 
 const HOUR: Duration = Duration::from_secs(3600);
-
-fn at(number: u64) -> Position {
-    Position::new(SequenceNumber::parse(&number.to_string()).unwrap(), 0)
-}
 
 fn last(batch: &Batch) -> u64 {
     number(batch.record(batch.len() - 1).data)

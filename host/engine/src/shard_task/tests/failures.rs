@@ -1,7 +1,6 @@
 //! Records that fail, and what the failure policy makes of them.
 
 use shardmill_plugin::{Done, GivenUpRecord};
-use shardmill_record::SequenceNumber;
 
 use super::*;
 use crate::Hook;
@@ -119,10 +118,6 @@ fn crashing(
     }
 }
 
-fn at(number: u64) -> Position {
-    Position::new(SequenceNumber::parse(&number.to_string()).unwrap(), 0)
-}
-
 /// What the hook `given-up` was told.
 fn given_up(run: &Run) -> Vec<GivenUpRecord> {
     let hooks = run.guest.hooks.lock().unwrap();
@@ -131,12 +126,6 @@ fn given_up(run: &Run) -> Vec<GivenUpRecord> {
         _other => None,
     });
     told.flatten().collect()
-}
-
-fn counted(run: &Run, why: &'static str, then: &'static str) -> u64 {
-    let (processor, stream) = ("p".to_owned(), "s".to_owned());
-    let labels = crate::metrics::GivenUpLabels { processor, stream, why, then };
-    run.metrics.records_given_up.get_or_create(&labels).get()
 }
 
 #[tokio::test(start_paused = true)]

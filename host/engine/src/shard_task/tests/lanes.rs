@@ -203,8 +203,8 @@ async fn windows_are_not_mixed_and_a_silence_is_told() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the guest takes and wherever the worker dies: a successor goes on from the checkpoint, nothing is missing, and what
-    /// comes first of each record is in the order of its key.
+    /// Whatever the guest takes and wherever the worker dies: a successor goes on from the checkpoint, nothing is
+    /// missing, and what comes first of each record is in the order of its key.
     #[test]
     fn a_successor_misses_nothing(
         parallelism in 2..6u32, seed in any::<u64>(), dies_after in 1..400u64, records in 100..800u64,

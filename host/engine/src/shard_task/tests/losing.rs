@@ -8,12 +8,6 @@ fn once(then: Then) -> Options {
     Options { delivery: Delivery::AtMostOnce, failure, ..options() }
 }
 
-fn counted(run: &Run, why: &'static str, then: &'static str) -> u64 {
-    let (processor, stream) = ("p".to_owned(), "s".to_owned());
-    let labels = crate::metrics::GivenUpLabels { processor, stream, why, then };
-    run.metrics.records_given_up.get_or_create(&labels).get()
-}
-
 fn told(run: &Run) -> usize {
     let hooks = run.guest.hooks.lock().unwrap();
     hooks.iter().map(|hook| if let Hook::GivenUp(records) = hook { records.len() } else { 0 }).sum()

@@ -160,8 +160,9 @@ async fn a_cycle_holds_nothing_that_it_waits_for_and_ends_at_its_hops() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
-    /// A chain of stages behind one that sends records round to itself, all of which share one instance, guests that fail now and then and take various times, lanes everywhere: every record comes
-    /// out once, and those of a key in order as long as nothing is repeated.
+    /// A chain of stages behind one that sends records round to itself, all of which share one instance, guests that
+    /// fail now and then and take various times, lanes everywhere: every record comes out once, and those of a key in
+    /// order as long as nothing is repeated.
     #[test]
     fn whatever_leads_to_what_every_record_ends(
         seed in any::<u64>(), lanes in 1..5u32, stage_lanes in 1..5u32, records in 1..200u64, rounds in 0..4u64,

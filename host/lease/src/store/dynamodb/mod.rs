@@ -22,7 +22,7 @@ use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure};
 
 use self::error::Context;
-use super::{Ensured, Error, Listing, Store};
+use super::{Ensured, Error, Listing, SIDECAR_SUFFIX, Store};
 use crate::change::{self, Change, Guard};
 use crate::{Lease, LeaseKey, NewLease};
 
@@ -62,12 +62,7 @@ impl DynamoDb {
     /// A table by its name. Nothing is called before [`Store::ensure`].
     pub fn new(client: Client, table: impl Into<String>, timeouts: Timeouts) -> Self {
         let table = table.into();
-        Self { client, sidecar_table: format!("{table}-shardmill"), table, timeouts }
-    }
-
-    /// The lease table's name.
-    pub fn table(&self) -> &str {
-        &self.table
+        Self { client, sidecar_table: format!("{table}{SIDECAR_SUFFIX}"), table, timeouts }
     }
 
     /// Compare-and-set: one attempt.
@@ -107,6 +102,10 @@ impl DynamoDb {
 
 #[async_trait]
 impl Store for DynamoDb {
+    fn lease_table(&self) -> &str {
+        &self.table
+    }
+
     async fn ensure(&self) -> Result<Ensured, Error> {
         // Nothing is created beside a table that is something else.
         self.check_table(&table::LEASES, &self.table).await?;

@@ -1,13 +1,13 @@
 //! `shardmill dead-letters list`
 
 use clap::Args;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table};
+use comfy_table::{ColumnConstraint, Table};
 use serde_json::json;
 
-use super::{Wanted, now, passed_over, places, shown_second, text};
-use crate::cli::{Failure, output};
+use super::{Wanted, passed_over, places};
+use crate::cli::{Failure, output, table, text};
 use crate::dead_letters::read::{Found, Letters};
+use crate::unix_ms;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +45,7 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
     let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
     let marks = places.readable_marks()?;
     let filter = arguments.wanted.filter(None, &places);
-    let mut letters = Letters::open(&places.open().await?, filter, now()).await?;
+    let mut letters = Letters::open(&places.open().await?, filter, unix_ms::now()).await?;
     let mut rows = Vec::new();
     let (mut count, mut replayed, mut more) = (0, 0, false);
     for found in std::iter::from_fn(|| letters.next()).flatten() {
@@ -62,14 +62,14 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
         }
         rows.push(row(&found, is_replayed));
         if rows.len() == ROWS {
-            output::line(table(&mut rows));
+            output::line(shown(&mut rows));
         }
     }
     if arguments.json {
         return letters.all_read();
     }
     if !rows.is_empty() {
-        output::line(table(&mut rows));
+        output::line(shown(&mut rows));
     }
     let more = if more { ", and more (--limit)" } else { "" };
     let word = if count == 1 { "letter" } else { "letters" };
@@ -79,17 +79,13 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 /// Empties the rows.
-fn table(rows: &mut Vec<[String; 8]>) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
-    table.set_header(["Id", "Processor", "Shard", "Position", "Attempts", "Given up", "Again", "Reason"]);
+fn shown(rows: &mut Vec<[String; 8]>) -> Table {
+    let header = ["Id", "Processor", "Shard", "Position", "Attempts", "Given up", "Again", "Reason"];
+    let mut table = table::fitted(header, &[ATTEMPTS]);
     for column in UNBROKEN {
         if let Some(column) = table.column_mut(column) {
             column.set_constraint(ColumnConstraint::ContentWidth);
         }
-    }
-    if let Some(column) = table.column_mut(ATTEMPTS) {
-        column.set_cell_alignment(CellAlignment::Right);
     }
     table.add_rows(rows.drain(..));
     table
@@ -103,7 +99,7 @@ fn row(found: &Found, is_replayed: bool) -> [String; 8] {
         text::line(&format!("{} {}", letter.stream, letter.shard)),
         letter.position.to_string(),
         letter.attempts.to_string(),
-        shown_second(letter.given_up_at),
+        text::second(letter.given_up_at),
         if is_replayed { "sent" } else { "" }.to_owned(),
         text::short(&letter.reason, REASON),
     ]

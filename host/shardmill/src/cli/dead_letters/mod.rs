@@ -1,18 +1,17 @@
 //! `shardmill dead-letters`: look at records that were given up, and send them again.
 
 mod list;
+mod payload;
 mod places;
 mod replay;
 mod sender;
 mod show;
-mod text;
-
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 
-use super::Failure;
+use super::{Failure, when};
 use crate::dead_letters::read::Filter;
+use crate::unix_ms;
 use places::Places;
 
 #[derive(Debug, Subcommand)]
@@ -77,26 +76,16 @@ fn passed_over(others: u64) -> String {
     }
 }
 
-/// In milliseconds since 1970.
-fn now() -> u64 {
-    milliseconds(SystemTime::now())
-}
-
-fn milliseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 fn since(text: &str) -> Result<u64, String> {
-    since_at(text, SystemTime::now())
+    since_at(text, unix_ms::now())
 }
 
-fn since_at(text: &str, now: SystemTime) -> Result<u64, String> {
-    if let Ok(ago) = humantime::parse_duration(text) {
-        return Ok(milliseconds(now).saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX)));
+fn since_at(text: &str, now: u64) -> Result<u64, String> {
+    if let Some(at) = when::ago(text, now) {
+        return Ok(at);
     }
-    let whole = if text.len() == "2026-07-01".len() { format!("{text}T00:00:00Z") } else { text.to_owned() };
-    let time = humantime::parse_rfc3339_weak(&whole);
-    time.map(milliseconds)
+    let time = humantime::parse_rfc3339_weak(&when::beginning(text));
+    time.map(unix_ms::of)
         .map_err(|_| "a time such as 2026-07-01T12:00:00Z, a day, or how long ago, such as 2h".to_owned())
 }
 
@@ -108,29 +97,13 @@ fn id(text: &str) -> Result<String, String> {
     Err("an id of `dead-letters list` is expected, or at least its first 4 digits".to_owned())
 }
 
-/// A time as people read it.
-fn shown_time(milliseconds: u64) -> String {
-    humantime::format_rfc3339_millis(time(milliseconds)).to_string()
-}
-
-/// The same, shorter.
-fn shown_second(milliseconds: u64) -> String {
-    humantime::format_rfc3339_seconds(time(milliseconds)).to_string()
-}
-
-fn time(milliseconds: u64) -> SystemTime {
-    /// After this the calendar of the library ends, in the year 9999.
-    const LAST: u64 = 253_402_300_799_999;
-    UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_time_is_a_moment_a_day_or_how_long_ago() {
-        let now = UNIX_EPOCH + Duration::from_millis(1_790_000_000_000);
+        let now = 1_790_000_000_000;
         for (text, milliseconds) in [
             ("2h", 1_790_000_000_000 - 7_200_000),
             ("1m 30s", 1_790_000_000_000 - 90_000),
@@ -153,12 +126,5 @@ mod tests {
         for text in ["", "9f3", "9f3x", "-9f3c", &"9".repeat(21)] {
             assert!(id(text).is_err(), "{text}");
         }
-    }
-
-    #[test]
-    fn any_time_can_be_shown() {
-        assert_eq!(shown_time(1_790_000_000_123), "2026-09-21T14:13:20.123Z");
-        assert_eq!(shown_second(1_790_000_000_999), "2026-09-21T14:13:20Z");
-        assert!(shown_time(u64::MAX).starts_with("9999-12-31"));
     }
 }

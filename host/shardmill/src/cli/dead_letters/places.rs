@@ -11,21 +11,20 @@ use shardmill_producer::BatchSender;
 use shardmill_stream::Kinesis;
 use tokio::sync::OnceCell;
 
-use super::{now, text};
 use crate::aws::{self, Clients};
-use crate::cli::Failure;
+use crate::cli::{Failure, text};
 use crate::config::{self, Config, DeadLetters, Log, LogFormat};
 use crate::dead_letters::Marks;
 use crate::dead_letters::identity::Identity;
 use crate::dead_letters::read::{Place, unreadable_folder};
-use crate::telemetry;
+use crate::{telemetry, unix_ms};
 
 /// Where letters are, as it is written on the command line.
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("place").args(["config", "folder", "stream"]).required(true).multiple(true))]
 pub(super) struct Arguments {
-    /// The configuration file, whose [processors.NAME.dead-letters] say where letters are, and [aws] how AWS is reached. Letters
-    /// of other applications are passed over.
+    /// The configuration file, whose [processors.NAME.dead-letters] say where letters are, and [aws] how AWS is
+    /// reached. Letters of other applications are passed over.
     #[arg(long, short, value_name = "FILE", env = "SHARDMILL_CONFIG")]
     config: Option<PathBuf>,
     /// A folder of dead letters, in place of those that the configuration names.
@@ -258,7 +257,7 @@ impl Book {
             }
         }
         by_file.into_iter().try_for_each(|(file, sent)| {
-            self.marks[file].add(&sent, to, now()).map_err(|error| {
+            self.marks[file].add(&sent, to, unix_ms::now()).map_err(|error| {
                 let error = text::line(&error);
                 Failure::running(format!("{} records were sent, and that cannot be noted in {error}", sent.len()))
                     .help("the next replay sends them once more")

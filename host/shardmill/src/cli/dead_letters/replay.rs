@@ -11,11 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::places::Places;
 use super::sender::{self, Ended, Queued, Sender};
-use super::{Wanted, id, now, passed_over, places, show, text};
+use super::{Wanted, id, passed_over, places, show};
 use crate::cli::pace::Pace;
-use crate::cli::{Failure, output, stop_at_signal};
+use crate::cli::{Failure, output, stop_at_signal, text};
 use crate::dead_letters::read::{Found, Letters};
 use crate::dead_letters::replay::record;
+use crate::unix_ms;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -99,7 +100,7 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     let mut letters = tokio::select! {
         biased;
         () = stop.cancelled() => return Err(interrupted()),
-        letters = Letters::open(&from, filter, now()) => letters?,
+        letters = Letters::open(&from, filter, unix_ms::now()) => letters?,
     };
     let ordering = if arguments.unordered { Ordering::None } else { Ordering::Key };
     let pace = Pace::new((arguments.rate > 0).then_some(arguments.rate), Instant::now());
@@ -230,7 +231,7 @@ impl Run<'_> {
 
 fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, tally: &Tally, others: u64) {
     let (verb, end) = if arguments.dry_run { ("would be sent", " (a dry run)") } else { ("sent", "") };
-    let records = |count: u64| if count == 1 { "1 record".to_owned() } else { format!("{count} records") };
+    let records = |count: u64| text::counted(count, "record");
     if sent.is_empty() {
         output::line(format_args!("{} {verb}{end}.", records(0)));
     }

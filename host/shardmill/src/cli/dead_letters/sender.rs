@@ -9,9 +9,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::places::{Book, Places};
-use super::text;
-use crate::cli::Failure;
 use crate::cli::pace::Pace;
+use crate::cli::{Failure, text};
 use crate::dead_letters::identity::{Identity, LetterId};
 
 /// What goes into one call of the producer, after which it is noted.

@@ -6,10 +6,11 @@ use std::io::Write as _;
 use clap::Args;
 use serde_json::Value;
 
-use super::{Wanted, id, now, places, shown_time, text};
-use crate::cli::{Failure, output};
+use super::{Wanted, id, payload, places};
+use crate::cli::{Failure, output, text};
 use crate::dead_letters::read::{Found, Letters};
 use crate::dead_letters::to_json;
+use crate::unix_ms;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -38,7 +39,7 @@ pub(super) async fn show(arguments: &Arguments) -> Result<(), Failure> {
     let places = arguments.places.places(arguments.wanted.processor.as_deref())?;
     let marks = places.readable_marks()?;
     let filter = arguments.wanted.filter(Some(&arguments.id), &places);
-    let mut letters = Letters::open(&places.open().await?, filter, now()).await?;
+    let mut letters = Letters::open(&places.open().await?, filter, unix_ms::now()).await?;
     let all: Vec<Found> = all_of(&mut letters, &arguments.id)?.into_iter().flatten().collect();
     let Some(first) = all.first() else { return Ok(()) };
     if arguments.payload {
@@ -93,7 +94,7 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
     say("id", &found.identity.id.to_string());
     say("kept in", place);
     say("given up by", &format!("{} of {}", letter.processor, letter.application));
-    say("given up at", &format!("{} after {} attempts", shown_time(letter.given_up_at), letter.attempts));
+    say("given up at", &format!("{} after {} attempts", text::time(letter.given_up_at), letter.attempts));
     say("reason", &letter.reason);
     say("stream", &letter.stream_arn);
     say("shard", letter.shard.as_str());
@@ -103,7 +104,7 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
             format!("{} from processor to processor; this is what the last one made of the record", letter.hops);
         say("steps", &steps);
     }
-    say("arrived at", &shown_time(letter.arrived_at));
+    say("arrived at", &text::time(letter.arrived_at));
     say("partition key", &letter.partition_key);
     if let Some(key) = letter.explicit_hash_key {
         say("hash key", &key.to_string());
@@ -113,14 +114,14 @@ fn tell(found: &Found, is_replayed: bool, place: &str, copies: u64) {
     let stored = if copies == 1 { "once".to_owned() } else { format!("{copies} times") };
     say("stored", &stored);
     say("sent again", if is_replayed { "yes" } else { "no" });
-    match text::as_text(&letter.data) {
+    match payload::as_text(&letter.data) {
         Some(text) => {
             say("payload", &format!("{} bytes of text", letter.data.len()));
             output::line(text);
         }
         None => {
             say("payload", &format!("{} bytes", letter.data.len()));
-            output::line(text::hex_dump(&letter.data));
+            output::line(payload::hex_dump(&letter.data));
         }
     }
 }

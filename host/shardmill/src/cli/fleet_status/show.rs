@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use shardmill_lease::Lease;
 
 use super::Seen;
-use crate::cli::plugin::fleet::{life, table};
-use crate::cli::{Failure, text};
+use crate::cli::plugin::fleet::life;
+use crate::cli::{Failure, table, text};
 use crate::fleet::life::Life;
 use crate::fleet::outlook::Member;
 
@@ -57,7 +57,7 @@ impl Seen {
 
     fn workers(&self) -> Table {
         let held = self.held();
-        let mut table = table(["worker", "state", "leads", "build", "joined", "leases", "behind"]);
+        let mut table = table::wide(["worker", "state", "leads", "build", "joined", "leases", "behind"], &[]);
         for member in &self.members {
             table.add_row([
                 text::line(member.id.as_str()),
@@ -73,7 +73,7 @@ impl Seen {
     }
 
     fn leases(&self) -> Table {
-        let mut table = table(["lease", "owner", "checkpoint", "behind"]);
+        let mut table = table::wide(["lease", "owner", "checkpoint", "behind"], &[]);
         for lease in &self.leases {
             table.add_row([
                 text::line(lease.key.as_str()),

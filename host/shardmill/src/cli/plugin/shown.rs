@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
 use indicatif::HumanBytes;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -48,24 +46,7 @@ pub(super) fn payload(data: &[u8], longest: Option<usize>) -> String {
 
 /// A text in one line, cut if that is wanted.
 pub(super) fn short(whole: &str, longest: Option<usize>) -> String {
-    let mut short = text::line(whole);
-    if let Some((at, _)) = longest.and_then(|longest| short.char_indices().nth(longest)) {
-        short.truncate(at);
-        short.push('…');
-    }
-    short
-}
-
-/// A table with columns of numbers at these places.
-pub(super) fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
-    for column in numbers {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
+    longest.map_or_else(|| text::line(whole), |longest| text::short(whole, longest))
 }
 
 /// What the guest of a processor has measured, each with its labels, and its value.

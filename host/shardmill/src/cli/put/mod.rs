@@ -1,7 +1,7 @@
 //! `shardmill put`: lines, JSON lines and rows of CSV become records of a stream.
 //!
-//! [`read`] reads the input on a thread of its own, and [`parse`] and [`columns`] make records of it; [`sending`] puts them at their pace,
-//! and notes in a [`tally`] and in the [`results`] what has become of each.
+//! [`read`] reads the input on a thread of its own, and [`parse`] and [`columns`] make records of it; [`sending`] puts
+//! them at their pace, and notes in a [`tally`] and in the [`results`] what has become of each.
 
 mod arguments;
 mod columns;

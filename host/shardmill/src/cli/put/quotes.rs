@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+use super::read::BYTE_ORDER_MARK;
 
 /// Follows the quotes of what is read.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use shardmill_spool::{Answer, Batch, Next, Pacing, Spool};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Folder, check_stream, shown};
+use super::{Folder, check_stream};
 use crate::aws::Clients;
 use crate::cli::pace::Pace;
 use crate::cli::{Failure, access, output, stop_at_signal, text};
@@ -158,7 +158,7 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
         failures.push(interrupted());
     }
     if set_aside > 0 {
-        let message = format!("{} cannot be sent, and are set aside", shown::records(set_aside));
+        let message = format!("{} cannot be sent, and are set aside", text::counted(set_aside, "record"));
         failures.push(Failure::running(message).help("`shardmill spool list` shows them with the reasons"));
     }
     let mut failures = failures.into_iter();
@@ -271,10 +271,10 @@ fn tell(arguments: &Arguments, sent: &BTreeMap<&str, u64>, set_aside: u64, left:
         output::line("0 records sent.");
     }
     for (stream, records) in sent {
-        output::line(format_args!("{} sent to {}.", shown::records(*records), text::line(stream)));
+        output::line(format_args!("{} sent to {}.", text::counted(*records, "record"), text::line(stream)));
     }
     if left > 0 {
-        output::line(format_args!("{} left in the spool.", shown::records(left)));
+        output::line(format_args!("{} left in the spool.", text::counted(left, "record")));
     }
 }
 

@@ -10,8 +10,7 @@ use shardmill_spool::{Counted, Selection, Spool};
 use tokio_util::sync::CancellationToken;
 
 use super::{Folder, check_stream, shown};
-use crate::cli::text;
-use crate::cli::{Failure, output, stop_at_signal};
+use crate::cli::{Failure, output, stop_at_signal, text};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -114,7 +113,12 @@ async fn drop_all(
 
 fn ask(counted: &Counts) -> Result<(), Failure> {
     for (stream, Counted { records, bytes }) in counted {
-        output::say(format_args!("{} of {} ({})", shown::records(*records), text::line(stream), shown::size(*bytes)));
+        output::say(format_args!(
+            "{} of {} ({})",
+            text::counted(*records, "record"),
+            text::line(stream),
+            shown::size(*bytes)
+        ));
     }
     if !std::io::stdin().is_terminal() {
         return Err(Failure::running("nobody can be asked whether they are to be dropped").help("--yes drops them"));
@@ -136,7 +140,7 @@ fn tell(arguments: &Arguments, dropped: &BTreeMap<String, u64>, is_stopped: bool
         return;
     }
     for (stream, records) in dropped {
-        output::line(format_args!("{} of {} dropped.", shown::records(*records), text::line(stream)));
+        output::line(format_args!("{} of {} dropped.", text::counted(*records, "record"), text::line(stream)));
     }
     if all == 0 {
         output::line("0 records dropped.");

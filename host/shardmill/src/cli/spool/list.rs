@@ -3,14 +3,13 @@
 use std::time::SystemTime;
 
 use clap::Args;
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::Table;
 use serde_json::{Value, json};
 use shardmill_spool::{Aside, Depth, Spool};
 
 use super::{Folder, shown};
-use crate::cli::text;
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, output, table, text};
+use crate::unix_ms;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -22,6 +21,9 @@ that name, so what is listed under another one of the same stream waits for `dra
 
 Records are set aside that cannot be sent: their stream refuses them for good, or the disk has damaged them. They stand in \
 nobody's way, and stay until somebody drops them or sends them again.";
+
+/// Of what others write into a column, in characters.
+const LONGEST: usize = 60;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -49,7 +51,7 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
-    let mut table = table(["Stream", "Records", "Size", "Oldest", "Set aside"], &[1, 2, 4]);
+    let mut table = table::fitted(["Stream", "Records", "Size", "Oldest", "Set aside"], &[1, 2, 4]);
     let (mut waiting, mut set_aside) = (0, 0);
     for (name, stream) in depth.streams.iter().filter(|(_, stream)| stream.records + stream.set_aside > 0) {
         waiting += stream.records;
@@ -69,7 +71,7 @@ fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
     let verb = if waiting == 1 { "waits" } else { "wait" };
     output::line(format_args!(
         "{} {verb} to be sent, {set_aside} set aside; the files take {}.",
-        shown::records(waiting),
+        text::counted(waiting, "record"),
         shown::size(depth.disk_bytes)
     ));
     if aside.is_empty() {
@@ -83,27 +85,16 @@ fn show(depth: &Depth, aside: &[Aside], now: SystemTime) {
 }
 
 fn show_aside(aside: &[Aside]) -> Table {
-    let mut table = table(["Set aside", "Stream", "Partition key", "Size", "Stored", "Reason"], &[0, 3]);
+    let mut table = table::fitted(["Set aside", "Stream", "Partition key", "Size", "Stored", "Reason"], &[0, 3]);
     for found in aside {
         table.add_row([
             found.number.to_string(),
-            shown::short(&found.stream),
-            shown::short(&found.partition_key),
+            text::short(&found.stream, LONGEST),
+            text::short(&found.partition_key, LONGEST),
             shown::size(found.bytes),
             shown::at(found.stored_at),
             text::line(&found.reason),
         ]);
-    }
-    table
-}
-
-fn table<const N: usize>(header: [&str; N], numbers: &[usize]) -> Table {
-    let mut table = Table::new();
-    table.load_style(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic).set_header(header);
-    for column in numbers {
-        if let Some(column) = table.column_mut(*column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
     }
     table
 }
@@ -117,7 +108,7 @@ fn object(spool: &Spool, depth: &Depth, aside: &[Aside]) -> Value {
                 "stream": name,
                 "records": stream.records,
                 "bytes": stream.bytes,
-                "oldest_at": stream.oldest.map(shown::milliseconds),
+                "oldest_at": stream.oldest.map(unix_ms::of),
                 "set_aside": stream.set_aside,
             })
         })
@@ -130,7 +121,7 @@ fn object(spool: &Spool, depth: &Depth, aside: &[Aside]) -> Value {
                 "stream": found.stream,
                 "partition_key": found.partition_key,
                 "bytes": found.bytes,
-                "stored_at": shown::milliseconds(found.stored_at),
+                "stored_at": unix_ms::of(found.stored_at),
                 "reason": found.reason,
             })
         })

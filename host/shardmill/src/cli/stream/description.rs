@@ -3,15 +3,14 @@
 use std::collections::BTreeSet;
 
 use aws_sdk_kinesis::types::{EncryptionType, StreamDescriptionSummary, StreamMode};
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde_json::{Value, json};
 use shardmill_record::{HashKeyRange, ShardId, StreamArn};
 use shardmill_stream::{Shard, lineage};
 
 use super::refusal::{Order, refused};
 use crate::cli::access::Access;
-use crate::cli::{Failure, text};
+use crate::cli::{Failure, table, text};
 
 const SHARE: usize = 2;
 
@@ -120,15 +119,10 @@ impl Description {
         facts
     }
 
-    /// A row for each shard, or each that is open. It is as wide as it is: ids and hash keys are copied from it, and a terminal
-    /// that is too narrow breaks lines itself.
+    /// A row for each shard, or each that is open.
     pub(super) fn table(&self, closed_as_well: bool) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["Shard", "State", "Share", "Hash keys, first and last", "From", "Followed by"]);
-        if let Some(column) = table.column_mut(SHARE) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+        let header = ["Shard", "State", "Share", "Hash keys, first and last", "From", "Followed by"];
+        let mut table = table::wide(header, &[SHARE]);
         for shard in self.shards.iter().filter(|shard| closed_as_well || shard.is_open()) {
             table.add_row([
                 shard.id.to_string(),
@@ -212,18 +206,23 @@ fn parents_first(mut shards: Vec<Shard>) -> Vec<Shard> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use shardmill_record::{HashKey, SequenceNumber};
 
     use super::*;
 
     const MIDDLE: u128 = 1 << 127;
 
-    fn id(text: &str) -> ShardId {
+    pub(in crate::cli::stream) fn id(text: &str) -> ShardId {
         ShardId::parse(text).unwrap()
     }
 
-    fn shard(name: &str, parents: &[&str], (start, end): (u128, u128), is_open: bool) -> Shard {
+    pub(in crate::cli::stream) fn shard(
+        name: &str,
+        parents: &[&str],
+        (start, end): (u128, u128),
+        is_open: bool,
+    ) -> Shard {
         Shard {
             id: id(name),
             parents: parents.iter().map(|parent| id(parent)).collect(),

@@ -107,31 +107,17 @@ impl std::fmt::Display for Followed<'_> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use shardmill_record::SequenceNumber;
 
     use super::*;
-
-    fn id(text: &str) -> ShardId {
-        ShardId::parse(text).unwrap()
-    }
-
-    fn shard(name: &str, parents: &[&str], start: u128, end: u128, is_open: bool) -> Shard {
-        Shard {
-            id: id(name),
-            parents: parents.iter().map(|parent| id(parent)).collect(),
-            range: HashKeyRange { start: HashKey::new(start), end: HashKey::new(end) },
-            starting_sequence: SequenceNumber::parse("1").unwrap(),
-            ending_sequence: (!is_open).then(|| SequenceNumber::parse("2").unwrap()),
-        }
-    }
+    use crate::cli::stream::description::tests::{id, shard};
 
     fn shards() -> Vec<Shard> {
         vec![
-            shard("old", &[], 0, 199, false),
-            shard("a", &["old"], 0, 99, true),
-            shard("b", &["old"], 100, 199, true),
-            shard("c", &[], 200, u128::MAX - 1, true),
-            shard("one", &[], u128::MAX, u128::MAX, true),
+            shard("old", &[], (0, 199), false),
+            shard("a", &["old"], (0, 99), true),
+            shard("b", &["old"], (100, 199), true),
+            shard("c", &[], (200, u128::MAX - 1), true),
+            shard("one", &[], (u128::MAX, u128::MAX), true),
         ]
     }
 
@@ -151,7 +137,7 @@ mod tests {
         }
         assert!(told(split("one", None)).contains("takes one hash key"));
         assert!(told(split("old", None)).contains("its place was taken by a, b"));
-        let alone = [shard("lost", &[], 0, 9, false)];
+        let alone = [shard("lost", &[], (0, 9), false)];
         let error = super::split("orders", &alone, &id("lost"), None).unwrap_err().to_string();
         assert!(error.ends_with("does not name what took its place"), "{error}");
         assert!(told(split("x", None)).contains("its open shards: a, b, c, one"));
@@ -184,7 +170,7 @@ mod tests {
         fn both_halves_of_a_middle_take_as_much(start: u128, width in 1..=u128::MAX) {
             let end = start.saturating_add(width);
             prop_assume!(start < end);
-            let middle = split("s", &[shard("a", &[], start, end, true)], &id("a"), None).unwrap().get();
+            let middle = split("s", &[shard("a", &[], (start, end), true)], &id("a"), None).unwrap().get();
             prop_assert!(start < middle && middle <= end);
             let (lower, upper) = (middle - start, end - middle + 1);
             prop_assert!(lower - upper <= 1, "{lower} {upper}");

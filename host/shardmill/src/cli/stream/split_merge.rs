@@ -99,8 +99,8 @@ fn done(after: &Description, parents: &[&ShardId]) -> String {
     let is_child = |shard: &&Shard| parents.iter().all(|parent| shard.parents.contains(parent));
     let children: Vec<String> =
         after.shards.iter().filter(is_child).map(|shard| format!("{} ({})", shard.id, shard.range)).collect();
+    let verb = if parents.len() == 1 { "is" } else { "are" };
     let parents = parents.iter().map(|parent| parent.as_str()).collect::<Vec<_>>().join(" and ");
-    let verb = if parents.contains(" and ") { "are" } else { "is" };
     if children.is_empty() {
         return format!("{parents} {verb} closed.");
     }

@@ -1,6 +1,6 @@
 //! What the command line of `shardmill tail` says.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use shardmill_record::{OutOfRange, Position, ShardId};
@@ -9,6 +9,7 @@ use super::filter::Field;
 use super::show::Output;
 use super::start::{self, Start};
 use crate::cli::{Failure, access};
+use crate::unix_ms;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -146,7 +147,7 @@ impl From<Copies> for OutOfRange {
 }
 
 fn from(text: &str) -> Result<Start, String> {
-    Start::parse(text, SystemTime::now())
+    Start::parse(text, unix_ms::now())
 }
 
 fn shard_id(text: &str) -> Result<ShardId, String> {
@@ -154,7 +155,7 @@ fn shard_id(text: &str) -> Result<ShardId, String> {
 }
 
 fn to(text: &str) -> Result<u64, String> {
-    start::end(text, SystemTime::now())
+    start::end(text, unix_ms::now())
 }
 
 fn quiet(text: &str) -> Result<Duration, String> {

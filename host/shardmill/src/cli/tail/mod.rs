@@ -13,7 +13,6 @@ mod start;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Page, SequenceNumber, ShardId, Unpacker};
 use shardmill_stream::polling::Options;
@@ -27,8 +26,9 @@ use self::filter::Filter;
 use self::follower::{Follower, Unknown};
 use self::reading::{Event, News, Readers};
 use self::show::{Output, Shown};
-use self::start::{Begin, Start, milliseconds};
+use self::start::{Begin, Start};
 use super::{Failure, access, output, text};
+use crate::unix_ms;
 
 /// So many pages may be in memory, or asked for.
 const PAGES: usize = 16;
@@ -233,7 +233,7 @@ impl<'a> Tail<'a> {
         if !page.is_empty() {
             return (0..page.len()).all(|index| page.approximate_arrival(index) >= to);
         }
-        let is_over = is_at_tip && milliseconds(SystemTime::now()) >= to;
+        let is_over = is_at_tip && unix_ms::now() >= to;
         is_over && std::mem::replace(&mut reading.was_at_tip, true)
     }
 

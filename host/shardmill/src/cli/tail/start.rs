@@ -1,9 +1,9 @@
 //! Where a tail begins.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use shardmill_record::{Position, SequenceNumber};
-use shardmill_stream::{ReadFrom, StartPosition};
+use shardmill_stream::{ReadFrom, StartPosition, start};
+
+use crate::cli::when;
 
 /// Longer numbers are sequence numbers, shorter ones milliseconds since 1970.
 const DIGITS_OF_A_TIME: usize = 19;
@@ -23,6 +23,16 @@ pub(super) enum Start {
     After(Position),
 }
 
+/// Why a text is no start, with what is to be said of it.
+enum NoStart {
+    /// A time in seconds, where milliseconds are expected.
+    Seconds(String),
+    /// The position of a record, and that is wrong.
+    Position(String),
+    /// Something else.
+    Other,
+}
+
 /// Where the reading of one shard begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Begin {
@@ -35,37 +45,36 @@ pub(super) struct Begin {
 // === impl Start ===
 
 impl Start {
-    /// Of `--from`, at this time.
-    pub(super) fn parse(text: &str, now: SystemTime) -> Result<Self, String> {
+    /// Of `--from`, at this time, in milliseconds since 1970.
+    pub(super) fn parse(text: &str, now: u64) -> Result<Self, String> {
         match Self::any(text, now) {
-            Ok(Self::Time(at)) if at > milliseconds(now) => {
+            Ok(Self::Time(at)) if at > now => {
                 Err("this time is still to come; without --from a tail begins now".to_owned())
             }
-            other => other,
+            Ok(start) => Ok(start),
+            Err(NoStart::Seconds(said) | NoStart::Position(said)) => Err(said),
+            Err(NoStart::Other) => Err("\"trim-horizon\", \"latest\", how long ago (2h), a day, a time such as \
+                 2026-07-01T12:00:00Z, or the position of a record is expected"
+                .to_owned()),
         }
     }
 
     /// Also what is still to come.
-    fn any(text: &str, now: SystemTime) -> Result<Self, String> {
+    fn any(text: &str, now: u64) -> Result<Self, NoStart> {
         let digits = text.split('/').next().unwrap_or_default();
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
         if is_number && (text.contains('/') || digits.len() > DIGITS_OF_A_TIME) {
-            return position(text).map(Self::At);
+            return position(text).map(Self::At).map_err(NoStart::Position);
         }
-        let now_ms = milliseconds(now);
-        if let (false, Ok(ago)) = (is_number, humantime::parse_duration(text)) {
-            return Ok(Self::Time(now_ms.saturating_sub(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX))));
+        if let (false, Some(at)) = (is_number, when::ago(text, now)) {
+            return Ok(Self::Time(at));
         }
-        let is_day = text.len() == "2026-07-01".len() && text.bytes().filter(|byte| *byte == b'-').count() == 2;
-        let whole = if is_day { format!("{text}T00:00:00Z") } else { text.to_owned() };
-        match StartPosition::parse(&whole) {
+        match StartPosition::parse(&when::beginning(text)) {
             Ok(StartPosition::TrimHorizon) => Ok(Self::TrimHorizon),
-            Ok(StartPosition::Latest) => Ok(Self::Latest(now_ms)),
+            Ok(StartPosition::Latest) => Ok(Self::Latest(now)),
             Ok(StartPosition::AtTimestamp(at)) => Ok(Self::Time(at)),
-            Err(error @ shardmill_stream::start::Error::Seconds(_)) => Err(error.to_string()),
-            Err(_other) => Err("\"trim-horizon\", \"latest\", how long ago (2h), a day, a time such as \
-                 2026-07-01T12:00:00Z, or the position of a record is expected"
-                .to_owned()),
+            Err(error @ start::Error::Seconds(_)) => Err(NoStart::Seconds(error.to_string())),
+            Err(_other) => Err(NoStart::Other),
         }
     }
 
@@ -109,11 +118,11 @@ impl Begin {
 }
 
 /// The time of `--to`, at this time, in milliseconds since 1970.
-pub(super) fn end(text: &str, now: SystemTime) -> Result<u64, String> {
+pub(super) fn end(text: &str, now: u64) -> Result<u64, String> {
     match Start::any(text, now) {
-        _any if text == "now" => Ok(milliseconds(now)),
+        _any if text == "now" => Ok(now),
         Ok(Start::Time(at)) => Ok(at),
-        Err(error) if error.contains("1000") => Err(error),
+        Err(NoStart::Seconds(said)) => Err(said),
         _other => {
             Err("\"now\", how long ago (2h), a day, or a time such as 2026-07-01T12:00:00Z is expected".to_owned())
         }
@@ -131,15 +140,8 @@ pub(super) fn position(text: &str) -> Result<Position, String> {
     }
 }
 
-/// Since 1970.
-pub(super) fn milliseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const NUMBER: &str = "49590338271490256608559692538361571095921575989136588898";
@@ -149,7 +151,7 @@ mod tests {
     }
 
     fn parse(text: &str) -> Result<Start, String> {
-        Start::parse(text, UNIX_EPOCH + Duration::from_millis(1_790_000_000_000))
+        Start::parse(text, 1_790_000_000_000)
     }
 
     #[test]
@@ -191,7 +193,7 @@ mod tests {
 
     #[test]
     fn an_end_is_a_time_that_may_be_still_to_come() {
-        let end = |text: &str| end(text, UNIX_EPOCH + Duration::from_millis(1_790_000_000_000));
+        let end = |text: &str| end(text, 1_790_000_000_000);
         assert_eq!((end("now"), end("1h")), (Ok(1_790_000_000_000), Ok(1_790_000_000_000 - 3_600_000)));
         assert_eq!(end("2026-09-22"), Ok(1_790_035_200_000));
         for text in ["latest", "trim-horizon", NUMBER, "", "soon"] {

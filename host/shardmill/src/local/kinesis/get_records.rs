@@ -9,8 +9,9 @@ use ferrokinesis::types::{ResponseRecord, Shard};
 use ferrokinesis::{sequence, shard_iterator};
 use serde::{Deserialize, Serialize};
 
-use super::page::{ChildShard, MAX_PAGE_BYTES, Page, children, has_ended, now_ms};
+use super::page::{ChildShard, MAX_PAGE_BYTES, Page, children, has_ended};
 use super::{Backend, error, json};
+use crate::unix_ms;
 
 /// The most records of one call, and how many it returns when the caller sets no limit.
 const MAX_RECORDS: usize = 10_000;
@@ -38,7 +39,7 @@ pub(super) async fn answer(backend: &Backend, body: &[u8]) -> Option<Response> {
     let input: Input = serde_json::from_slice(body).ok()?;
     let limit = input.limit.unwrap_or(MAX_RECORDS);
     let (issued_at, stream_name, shard_id, from) = shard_iterator::decode_shard_iterator(&input.shard_iterator).ok()?;
-    let age_ms = now_ms().checked_sub(issued_at)?;
+    let age_ms = unix_ms::now().checked_sub(issued_at)?;
     if !(1..=MAX_RECORDS).contains(&limit) || age_ms > backend.store.options.iterator_ttl_seconds * 1000 {
         return None;
     }
@@ -59,7 +60,7 @@ pub(super) async fn answer(backend: &Backend, body: &[u8]) -> Option<Response> {
     }
 
     let ended = has_ended(&page, &stream, index);
-    let now = now_ms();
+    let now = unix_ms::now();
     let output = Output {
         records: page.response_records(),
         millis_behind_latest: if ended { since_closing(shard, now) } else { page.millis_behind(now) },

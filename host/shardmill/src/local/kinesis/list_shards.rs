@@ -6,8 +6,9 @@ use ferrokinesis::sequence;
 use ferrokinesis::types::{Shard, Stream};
 use serde::{Deserialize, Serialize};
 
-use super::page::{is_closed, now_ms};
+use super::page::is_closed;
 use super::{Backend, error, json};
+use crate::unix_ms;
 
 /// What AWS returns at once when the caller sets no limit.
 const DEFAULT_RESULTS: usize = 1_000;
@@ -65,7 +66,7 @@ pub(super) async fn answer(backend: &Backend, body: &[u8]) -> Option<Response> {
         _ => return None,
     };
     let stream = backend.store.get_stream(&name).await.ok()?;
-    let Some(mut shards) = select(&stream.shards, filter.as_ref(), horizon_ms(&stream, now_ms())) else {
+    let Some(mut shards) = select(&stream.shards, filter.as_ref(), horizon_ms(&stream, unix_ms::now())) else {
         return Some(invalid("ShardFilter: the type is unknown, or its ShardId or Timestamp is missing."));
     };
     if let Some(after) = after {

@@ -1,13 +1,12 @@
 //! A page of one shard's records out of the emulator's store, and what is said with it about the shard.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use ferrokinesis::sequence;
 use ferrokinesis::types::{EpochSeconds, HashKeyRange, ResponseRecord, Shard, StoredRecord, Stream};
 use serde::Serialize;
 use tokio::task::unconstrained;
 
 use super::Backend;
+use crate::unix_ms;
 
 /// Most that one GetRecords returns, decoded data and keys together (API reference, GetRecords: "the maximum size of
 /// data that GetRecords can return is 10 MiB").
@@ -52,7 +51,7 @@ impl Page {
         max_bytes: usize,
     ) -> Page {
         let mut page = Page::default();
-        let horizon = (now_ms() / 1000) as f64 - f64::from(stream.retention_period_hours) * 3600.0;
+        let horizon = (unix_ms::now() / 1000) as f64 - f64::from(stream.retention_period_hours) * 3600.0;
         let mut start = format!("{}/{from}", sequence::shard_ix_to_hex(index));
         let end = sequence::shard_ix_to_hex(index + 1);
         let mut look = FIRST_LOOK.min(limit + 1);
@@ -149,11 +148,6 @@ pub(super) fn children<'a>(shards: &'a [Shard], shard_id: &str) -> Vec<ChildShar
 
 pub(super) fn is_closed(shard: &Shard) -> bool {
     shard.sequence_number_range.ending_sequence_number.is_some()
-}
-
-/// Wall-clock time, as the emulator takes it.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// How many records to copy next, so that the page is filled without copying much beyond it.

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio::task::unconstrained;
 
 use super::Backend;
-use super::page::now_ms;
+use crate::unix_ms;
 
 /// A starting position of GetShardIterator or SubscribeToShard, by the API's names.
 pub(super) struct Start<'a> {
@@ -55,14 +55,14 @@ pub(super) async fn rewrite_get_shard_iterator(backend: &Backend, body: &[u8]) -
 /// Above every record that has a number, below every one that will get one.
 async fn tip(backend: &Backend, stream: &Stream, index: i64, first: &str) -> Option<String> {
     let next_counter = backend.store.current_shard_seq(&stream.stream_name, index).await;
-    above_counter(next_counter.saturating_sub(1), first, now_ms())
+    above_counter(next_counter.saturating_sub(1), first, unix_ms::now())
 }
 
 /// The first record that arrived in the timestamp's second or later, else the tip. The second is taken whole because
 /// arrival times are whole seconds: nothing that arrived later is passed over.
 async fn at_timestamp(backend: &Backend, stream: &Stream, index: i64, first: &str, timestamp: f64) -> Option<String> {
     // Within the same millisecond is not in the future.
-    if (timestamp * 1000.0).floor() > now_ms() as f64 {
+    if (timestamp * 1000.0).floor() > unix_ms::now() as f64 {
         return None;
     }
     let _no_write_under_way = backend.records.read().await;

@@ -15,8 +15,9 @@ use futures::stream;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
-use super::page::{ChildShard, Page, children, has_ended, now_ms};
+use super::page::{ChildShard, Page, children, has_ended};
 use super::{Backend, position, stream_arn};
+use crate::unix_ms;
 
 /// How often an idle subscription looks for records.
 const POLL: Duration = Duration::from_millis(50);
@@ -128,7 +129,7 @@ impl Subscription {
     fn encode(&self, page: &Page, stream: &Stream) -> Option<Bytes> {
         let event = Event {
             records: page.response_records(),
-            millis_behind_latest: page.millis_behind(now_ms()),
+            millis_behind_latest: page.millis_behind(unix_ms::now()),
             continuation_sequence_number: (!self.ended).then_some(&self.from),
             child_shards: if self.ended { children(&stream.shards, &self.shard) } else { Vec::new() },
         };

@@ -19,7 +19,7 @@ use super::latency::Latency;
 use super::records::{Given, RecordArguments};
 use super::room::{Loaded, Room, RoomArguments};
 use super::shown;
-use crate::cli::{Failure, output, text};
+use crate::cli::{Failure, output, table, text};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -334,14 +334,14 @@ fn show(arguments: &Arguments, figures: &Figures, baseline: Option<&Figures>) ->
     )));
     let before = baseline.map(Figures::rows).unwrap_or_default();
     if baseline.is_none() {
-        let mut table = shown::table(["", "Measured"], &[1]);
+        let mut table = table::fitted(["", "Measured"], &[1]);
         for row in figures.rows() {
             table.add_row([row.name.to_owned(), shown_row(&row)]);
         }
         output::line(table);
         return Ok(());
     }
-    let mut table = shown::table(["", "Measured", "Baseline", "Change"], &[1, 2, 3]);
+    let mut table = table::fitted(["", "Measured", "Baseline", "Change"], &[1, 2, 3]);
     for row in figures.rows() {
         let found = before.iter().find(|before| before.name == row.name);
         let change = found.and_then(|before| row.change(before.value)).unwrap_or_default();

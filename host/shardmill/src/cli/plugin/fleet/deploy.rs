@@ -18,6 +18,7 @@ use crate::fleet::history::Entry;
 use crate::fleet::outlook;
 use crate::fleet::share::Share;
 use crate::fleet::source::Source;
+use crate::unix_ms;
 
 /// How often a document is written again that a worker has written meanwhile, which is no other decision.
 const TRIES: usize = 20;
@@ -216,7 +217,7 @@ async fn write(
     order: &Order,
     living: &[&str],
 ) -> Result<Read, Failure> {
-    let asked = Asked { by: whoever(), at: crate::fleet::now() };
+    let asked = Asked { by: whoever(), at: unix_ms::now() };
     let mut found = before.clone();
     for _ in 0..TRIES {
         if found.deployment.is_decided_since(&before.deployment) {

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{Place, failed, progress};
-use crate::cli::{ConfigArguments, Failure, output, text};
+use crate::cli::{ConfigArguments, Failure, output, table, text};
 use crate::fleet::documents;
 use crate::fleet::history::Entry;
 
@@ -39,7 +39,7 @@ pub(in crate::cli) async fn history(arguments: &Arguments) -> Result<(), Failure
         return Ok(());
     }
     output::line(format_args!("{processor}: wanted is {}", progress::wanted(&deployment)));
-    let mut table = super::table(["when", "what", "digest", "share", "by", "source"]);
+    let mut table = table::wide(["when", "what", "digest", "share", "by", "source"], &[]);
     for Entry { at, by, why, digest, source, share } in entries {
         table.add_row([
             text::time(*at),

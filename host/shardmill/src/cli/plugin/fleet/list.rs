@@ -5,7 +5,7 @@ use futures::future::join_all;
 use serde_json::{Map, Value, json};
 
 use super::{Place, failed, progress, wait};
-use crate::cli::{ConfigArguments, Failure, output, text};
+use crate::cli::{ConfigArguments, Failure, output, table, text};
 use crate::fleet::deployment::Deployment;
 use crate::fleet::documents;
 use crate::fleet::outlook::Member;
@@ -63,7 +63,7 @@ async fn look(place: &Place, processor: &str) -> Result<Listed, Failure> {
 impl Listed {
     /// A line for each worker.
     pub(in crate::cli) fn table(&self) -> comfy_table::Table {
-        let mut table = super::table(["worker", "running", "since", "state"]);
+        let mut table = table::wide(["worker", "running", "since", "state"], &[]);
         for member in &self.members {
             let stand = member.stand(&self.processor, &self.deployment);
             let since = member.note.plugins.get(&self.processor).map(|plugin| text::time(plugin.since));

@@ -9,7 +9,6 @@ mod rollback;
 mod wait;
 
 use clap::Subcommand;
-use comfy_table::{Table, presets};
 
 use super::Failure;
 pub(super) use deploy::{FleetArguments, deploy};
@@ -48,12 +47,4 @@ pub(super) async fn run(command: &Command) -> Result<(), Failure> {
         Command::History(arguments) => history::history(arguments).await,
         Command::Rollback(arguments) => rollback::rollback(arguments).await,
     }
-}
-
-/// A table for people.
-pub(in crate::cli) fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::UTF8_FULL_CONDENSED);
-    table.set_header(header);
-    table
 }

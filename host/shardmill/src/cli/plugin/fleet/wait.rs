@@ -18,6 +18,7 @@ use crate::fleet::life::{Life, Lives};
 use crate::fleet::outlook::{self, Member, Progress};
 use crate::fleet::{self, documents};
 use crate::host::Class;
+use crate::unix_ms;
 
 /// What is waited for.
 pub(super) struct Waiting<'a> {
@@ -66,7 +67,7 @@ impl Waiting<'_> {
                 }
                 Err(error) => return Err(failed(error)),
             };
-            lives.observe(&roster, now, fleet::now());
+            lives.observe(&roster, now, unix_ms::now());
             let members = outlook::members(&roster, &lives, now);
             if deployment.is_another_wanted(self.deployment) {
                 let progress = Progress::of(self.processor, self.deployment, &members);
@@ -246,7 +247,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_worker_whose_clock_is_wrong_is_waited_for_as_well() {
         let scene = Scene::new().await;
-        scene.lives("good", fleet::now(), "two", "one", None);
+        scene.lives("good", unix_ms::now(), "two", "one", None);
         scene.lives("late", 7, "one", "one", Some("gone"));
         let waited = scene.wait(&scene.read.deployment).await;
         assert_eq!(waited.undone.as_deref(), Some("not all workers can"));
@@ -258,10 +259,10 @@ mod tests {
     async fn a_worker_that_comes_with_a_newer_file_is_not_meant_and_another_command_is_the_end() {
         let mut scene = Scene::new().await;
         let ordered = scene.read.deployment.clone();
-        scene.lives("old", fleet::now(), "two", "one", None);
+        scene.lives("old", unix_ms::now(), "two", "one", None);
         scene.read.deployment.learn(&digest("image"), "/image.wasm", &by("new"));
         scene.write().await;
-        scene.lives("new", fleet::now(), "image", "image", None);
+        scene.lives("new", unix_ms::now(), "image", "image", None);
         let waited = scene.wait(&ordered).await;
         assert_eq!((waited.undone, waited.progress.have, waited.progress.should), (None, 1, 1));
         scene.order("three").await;

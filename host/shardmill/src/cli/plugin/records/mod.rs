@@ -3,7 +3,6 @@
 mod batching;
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use shardmill_cause::with_causes;
@@ -13,14 +12,15 @@ pub(super) use self::batching::{Batching, Fate, Handed};
 use crate::cli::put::tail_json::{self, Origin};
 use crate::cli::put::{Bad, Format, Input, InputArguments, InputError, Item, Key, Place, Reading, Rules};
 use crate::cli::{Failure, output};
+use crate::unix_ms;
 
 /// How Kinesis' own numbers begin; where a record stands among the others follows.
 const FIRST_DIGITS: &str = "495900000000000000000000000000000000";
 
 #[derive(Debug, Args)]
 pub(super) struct RecordArguments {
-    /// Records: JSON lines, as `shardmill tail --json` prints them or payloads, plain lines, or CSV; `-` for standard input. May
-    /// be given again.
+    /// Records: JSON lines, as `shardmill tail --json` prints them or payloads, plain lines, or CSV; `-` for standard
+    /// input. May be given again.
     #[arg(long = "records", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ impl RecordArguments {
         let reading = input
             .start(rules.clone())
             .map_err(|error| Failure::running(format!("the records cannot be read: {error}")))?;
-        let arrived_at = self.arrived_at.unwrap_or_else(|| milliseconds(SystemTime::now()));
+        let arrived_at = self.arrived_at.unwrap_or_else(unix_ms::now);
         let (read, shard) = (Vec::new().into_iter(), self.shard.clone());
         Ok(Records { reading, read, names, rules, is_tail, shard, arrived_at, count: 0 })
     }
@@ -203,11 +203,7 @@ fn unreadable(error: &InputError) -> Failure {
 }
 
 fn time(text: &str) -> Result<u64, String> {
-    humantime::parse_rfc3339_weak(text).map(milliseconds).map_err(|error| error.to_string())
-}
-
-fn milliseconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    humantime::parse_rfc3339_weak(text).map(unix_ms::of).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

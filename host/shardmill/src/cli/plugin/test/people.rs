@@ -7,8 +7,9 @@ use super::report::{BatchReport, Call, Cause, HookReport, Sent, Summary, Unwell}
 use super::show::Start;
 use crate::cli::plugin::heard::Line;
 use crate::cli::plugin::records::Records;
-use crate::cli::plugin::shown::{bytes, payload, short, table, time};
+use crate::cli::plugin::shown::{bytes, payload, short, time};
 use crate::cli::put::Place;
+use crate::cli::table;
 use crate::cli::text::{counted, line};
 
 /// Of a payload and of a reason, where not all of them is wanted.
@@ -197,7 +198,7 @@ impl People {
     }
 
     fn unwell(self, skipped: &[Unwell], failed: &[Unwell], records: &Records) -> Table {
-        let mut table = table(["Record", "Key", "", "Why"], &[]);
+        let mut table = table::fitted(["Record", "Key", "", "Why"], &[]);
         let skipped = skipped.iter().map(|unwell| (unwell, "skipped".to_owned()));
         let failed = failed.iter().map(|unwell| {
             let attempts = match unwell.attempts {
@@ -216,7 +217,7 @@ impl People {
     }
 
     fn outputs(self, outputs: &[Sent], records: &Records) -> Table {
-        let mut table = table(["Output", "Key", "Data", "From"], &[]);
+        let mut table = table::fitted(["Output", "Key", "Data", "From"], &[]);
         for Sent { output, record, cause } in outputs {
             let mut key = short(&record.partition_key, self.longest());
             if let Some(hash_key) = record.explicit_hash_key {

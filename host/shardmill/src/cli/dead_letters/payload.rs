@@ -1,23 +1,12 @@
-//! Texts of guests and payloads, as a terminal can be trusted with them.
+//! Payloads, as a terminal can be trusted with them.
 
 use std::fmt::Write as _;
 
 use crate::cli::text::push_escaped;
-pub(super) use crate::cli::text::{json, line};
 
 /// How much of a payload is shown that is no text, in bytes.
 const SHOWN_BYTES: usize = 1 << 10;
 const BYTES_OF_A_LINE: usize = 16;
-
-/// A text in one line of at most so many characters.
-pub(super) fn short(text: &str, longest: usize) -> String {
-    let mut short = line(text);
-    if let Some((at, _)) = short.char_indices().nth(longest) {
-        short.truncate(at);
-        short.push('…');
-    }
-    short
-}
 
 /// The text that a payload is, if it is one, line by line.
 pub(super) fn as_text(payload: &[u8]) -> Option<String> {
@@ -52,24 +41,11 @@ mod tests {
 
     #[test]
     fn what_a_terminal_would_obey_is_shown_and_not_sent() {
-        assert_eq!(line("a\u{1b}[2Jb\r\nc\u{7f} é"), "a\\u{1b}[2Jb\\r\\nc\\u{7f} é");
-        assert_eq!((short("ééé", 3), short("éééé", 3)), ("ééé".to_owned(), "ééé…".to_owned()));
-        // Not even with the order of a line's characters, or with a line of its own.
-        assert_eq!(line("a\u{202e}b\u{2066}c\u{2028}d\u{feff}"), "a\\u{202e}b\\u{2066}c\\u{2028}d\\u{feff}");
-        assert_eq!(line("नमस्ते e\u{301} 👍 \u{a0}"), "नमस्ते e\u{301} 👍 \u{a0}");
         assert_eq!(as_text("é\n\t".as_bytes()).as_deref(), Some("é\n\t"));
         assert_eq!(as_text("paid\r\u{2067}unpaid".as_bytes()).as_deref(), Some("paid\\r\\u{2067}unpaid"));
         for payload in [&b"\xff"[..], b"a\x1b[2J", b"\0"] {
             assert_eq!(as_text(payload), None);
         }
-    }
-
-    #[test]
-    fn json_means_the_same_and_holds_nothing_that_a_terminal_would_obey() {
-        let value = serde_json::json!({ "a\u{9b}2J": "b\u{202e}\u{1b}\u{e0001}\\\n", "c": [1, "é"] });
-        let text = json(&value);
-        assert!(!text.chars().any(crate::cli::text::is_hazardous), "{text:?}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Texts of others, as a terminal can be trusted with them.
 
 use std::fmt::Write as _;
-use std::time::{Duration, UNIX_EPOCH};
+
+use crate::unix_ms;
 
 /// A text in one line, without what a terminal would take for a command or what would show it in another order.
 pub(crate) fn line(text: &str) -> String {
@@ -15,6 +16,16 @@ pub(crate) fn lines(text: &str) -> String {
     let mut lines = String::with_capacity(text.len());
     push_escaped(&mut lines, text, |character| character == '\n');
     lines
+}
+
+/// A text in one line of at most so many characters.
+pub(crate) fn short(text: &str, longest: usize) -> String {
+    let mut short = line(text);
+    if let Some((at, _)) = short.char_indices().nth(longest) {
+        short.truncate(at);
+        short.push('…');
+    }
+    short
 }
 
 /// `1 shard`, `2 shards`.
@@ -61,9 +72,12 @@ pub(crate) fn json(value: &serde_json::Value) -> String {
 
 /// A time in milliseconds since 1970 as people read it.
 pub(crate) fn time(milliseconds: u64) -> String {
-    /// After this the calendar of the library ends, in the year 9999.
-    const LAST: u64 = 253_402_300_799_999;
-    humantime::format_rfc3339_millis(UNIX_EPOCH + Duration::from_millis(milliseconds.min(LAST))).to_string()
+    humantime::format_rfc3339_millis(unix_ms::time(milliseconds)).to_string()
+}
+
+/// The same, shorter.
+pub(crate) fn second(milliseconds: u64) -> String {
+    humantime::format_rfc3339_seconds(unix_ms::time(milliseconds)).to_string()
 }
 
 /// Whether a terminal would obey a character, show it as nothing, or show others in another order because of it: control
@@ -96,12 +110,21 @@ mod tests {
         assert_eq!(line("a\u{1b}[2Jb\r\nc\t\u{7f} é"), "a\\u{1b}[2Jb\\r\\nc\\t\\u{7f} é");
         // The introducer of one byte that has two in UTF-8, and a text that is turned round.
         assert_eq!(line("\u{9b}2J \u{202e}gnp.exe"), "\\u{9b}2J \\u{202e}gnp.exe");
+        assert_eq!(line("a\u{2066}c\u{2028}d\u{feff}"), "a\\u{2066}c\\u{2028}d\\u{feff}");
+        assert_eq!(line("नमस्ते e\u{301} 👍 \u{a0}"), "नमस्ते e\u{301} 👍 \u{a0}");
         assert_eq!(json(&json!({ "a": "\u{9b}\u{202e}\u{7f}é" })), r#"{"a":"\u009b\u202e\u007fé"}"#);
+    }
+
+    #[test]
+    fn long_texts_are_cut_at_a_character() {
+        assert_eq!((short("ééé", 3), short("éééé", 3)), ("ééé".to_owned(), "ééé…".to_owned()));
+        assert_eq!(short("a\nb", 9), "a\\nb");
     }
 
     #[test]
     fn any_time_can_be_shown() {
         assert_eq!(time(1_790_000_000_123), "2026-09-21T14:13:20.123Z");
+        assert_eq!(second(1_790_000_000_999), "2026-09-21T14:13:20Z");
         assert!(time(u64::MAX).starts_with("9999-12-31"));
     }
 

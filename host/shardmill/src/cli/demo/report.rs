@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde::Deserialize;
 use serde_json::json;
 use shardmill_cause::with_causes;
@@ -11,7 +10,7 @@ use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Unpa
 use shardmill_stream::{Demand, Kinesis, PollingReader, ReadFrom, Reader};
 
 use crate::aws::Clients;
-use crate::cli::Failure;
+use crate::cli::{Failure, table};
 
 /// What the processor emits, as far as the report needs it.
 #[derive(Debug, Deserialize)]
@@ -95,14 +94,7 @@ impl Report {
     }
 
     pub(super) fn table(&self) -> Table {
-        let mut table = Table::new();
-        table.load_style(UTF8_FULL_CONDENSED);
-        table.set_header(["Airline", "Late flights", "Mean delay, min", "Longest, min"]);
-        for column in 1..4 {
-            if let Some(column) = table.column_mut(column) {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
+        let mut table = table::wide(["Airline", "Late flights", "Mean delay, min", "Longest, min"], &[1, 2, 3]);
         for row in &self.rows {
             let mean = row.sum / row.count as f64;
             table.add_row([

@@ -104,7 +104,7 @@ pub(crate) async fn read(grants: &config::Grants) -> Result<Grants, Error> {
 }
 
 /// What a processor is granted, but for values that may be where it runs alone.
-pub(super) fn without_values(grants: &config::Grants) -> Grants {
+pub(crate) fn without_values(grants: &config::Grants) -> Grants {
     Grants {
         clocks: grants.clocks,
         random: grants.random,

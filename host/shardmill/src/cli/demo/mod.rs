@@ -4,7 +4,7 @@ mod flights;
 mod report;
 
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::aws::Clients;
-use crate::cli::{Failure, output};
+use crate::cli::{Failure, output, stop_at_signal};
 use crate::config::{self, Config};
 use crate::local::{self, Local};
 use crate::{Host, telemetry};
 
-const CONFIG: &str = include_str!("../../../../demo/shardmill.toml");
+const CONFIG: &str = include_str!("../../../../../demo/shardmill.toml");
 const CONFIG_NAME: &str = "demo/shardmill.toml";
 const PROCESSOR: &str = "flight-delays";
 const INPUT: &str = "flights";
@@ -32,7 +32,7 @@ const PUT_AT_ONCE: usize = 250;
 /// What `shardmill demo` takes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  shardmill demo\n  shardmill demo --minutes 60 --json\n  shardmill demo --follow")]
-pub struct Arguments {
+pub(super) struct Arguments {
     /// Keep flights that left more than so many minutes late.
     #[arg(long, default_value_t = 15)]
     minutes: u32,
@@ -48,10 +48,10 @@ pub struct Arguments {
 }
 
 /// Runs the demo to its end.
-pub async fn run(arguments: Arguments) -> Result<(), Failure> {
+pub(super) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let config = configuration(&arguments)?;
     telemetry::init(&config.log)?;
-    let stop = crate::cli::stop_at_signal()?;
+    let stop = stop_at_signal()?;
     let local =
         Local::start(local::Options::default()).await.map_err(|error| Failure::unavailable(with_causes(&error)))?;
     let result = tokio::select! {
@@ -190,13 +190,12 @@ async fn put(clients: &Clients, records: Vec<shardmill_record::UserRecord>, quie
         aggregate: false,
         ..shardmill_producer::BatchOptions::default()
     };
-    let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     let producer = BatchSender::new(
         clients.producer.clone(),
         INPUT.to_owned(),
         options,
         shardmill_producer::Metrics::default(),
-        seed,
+        rand::random(),
     );
     let bar = bar(records.len() as u64, quiet);
     for chunk in records.chunks(PUT_AT_ONCE) {
@@ -231,23 +230,23 @@ async fn show(
     let delays = report::read(clients, OUTPUT).await?;
     let report = report::Report::new(&delays, arguments.minutes, total, seconds);
     if arguments.json {
-        crate::cli::output::line(format_args!("{:#}", report.json()));
+        output::line(format_args!("{:#}", report.json()));
         return Ok(());
     }
-    crate::cli::output::line(format_args!("{}", report.table()));
-    crate::cli::output::line(format_args!("{}", report.summary()));
-    crate::cli::output::line(format_args!(
+    output::line(format_args!("{}", report.table()));
+    output::line(format_args!("{}", report.summary()));
+    output::line(format_args!(
         "Where things are: input in the stream `{INPUT}`, results in the stream `{OUTPUT}`, leases and checkpoints in the"
     ));
-    crate::cli::output::line(format_args!(
+    output::line(format_args!(
         "DynamoDB table `{lease_table}` (all in memory at {} and {}).",
         local.endpoints().kinesis,
         local.endpoints().dynamodb
     ));
-    crate::cli::output::line(format_args!(
+    output::line(format_args!(
         "Next: the processor is plugins/flight-delays/src/lib.rs, the configuration demo/shardmill.toml; with your own streams"
     ));
-    crate::cli::output::line(format_args!(
+    output::line(format_args!(
         "and AWS credentials `shardmill run --config FILE` does the same on AWS. `shardmill demo --follow` runs on."
     ));
     Ok(())

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use shardmill_record::UserRecord;
 
-const FLIGHTS: &str = include_str!("../../../../demo/flights-3-days.jsonl");
+const FLIGHTS: &str = include_str!("../../../../../demo/flights-3-days.jsonl");
 
 /// One record for each flight, keyed by carrier and flight number.
 pub(super) fn records() -> Vec<UserRecord> {
