@@ -47,7 +47,7 @@ test: fmt-check emulators build plugins ## Format, lints, unit, property, integr
 	@$(PHASE) tests
 	@scripts/run-tests.py $(CARGO_FLAGS)
 
-test-all: deny test kcl simulate soak ## Everything: `test`, the dependencies' licences, the KCL, simulations, long property tests, and the soak
+test-all: deny test fuzz kcl simulate soak ## Everything: `test`, the dependencies' licences, fuzzing, the KCL, simulations, long property tests, and the soak
 	@$(PHASE) "long property tests"
 	@PROPTEST_CASES=5000 cargo test $(CARGO_FLAGS) --lib
 
@@ -100,13 +100,13 @@ simulate: setup ## Fleets on simulated time: thousands of seeded lives under fau
 	@SEEDS=$(or $(SEEDS),2000) cargo test $(CARGO_FLAGS) --test simulation
 	@cargo test $(CARGO_FLAGS) --test scale -- --ignored --nocapture
 
-fuzz: ## Any bytes as answers of GetRecords, ours against the SDK's decoder, where cargo-fuzz is installed (MINUTES=1)
+# Of nobody else's: elsewhere TARGET is the folder of what is built.
+fuzz: FUZZ_TARGETS := $(if $(filter command,$(origin TARGET)),$(TARGET))
+fuzz: setup ## What comes from outside, held to what must be true of it whatever it is (SECONDS=60 TARGET=filter JOBS=2 KEEP=1)
 	@$(PHASE) fuzz
-	@if command -v cargo-fuzz >/dev/null && cargo +nightly --version >/dev/null 2>&1; then \
-		cd host/stream && mkdir -p fuzz/corpus/decode && \
-		cargo +nightly fuzz run decode fuzz/corpus/decode fuzz/seeds -- \
-			-dict=fuzz/decode.dict -max_len=4096 -max_total_time=$$(( $(or $(MINUTES),1) * 60 )); \
-	else echo "skipped: there is no cargo-fuzz or no nightly compiler (cargo install --locked cargo-fuzz; rustup toolchain install nightly)"; fi
+	@scripts/prerequisites.sh c++
+	@FUZZ_SECONDS=$(or $(SECONDS),60) FUZZ_TARGETS="$(FUZZ_TARGETS)" FUZZ_JOBS=$(or $(JOBS),2) FUZZ_KEEP=$(KEEP) \
+		scripts/fuzz.py $(CARGO_FLAGS)
 
 clean: ## Remove what was built (the wasm toolchain in the cache folder stays)
 	@cargo clean

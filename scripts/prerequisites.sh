@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks what the build needs from the machine; installs it where that is possible without asking, else says how.
-# usage: scripts/prerequisites.sh [rustfmt|clippy|node|python|java|maven]     without a name: what every build needs
+# usage: scripts/prerequisites.sh [rustfmt|clippy|c++|node|python|java|maven]     without a name: what every build needs
 set -euo pipefail
 
 readonly minimum_rust=1.95 # as rust-version in Cargo.toml
@@ -30,6 +30,14 @@ need_c_compiler() {
   if [ "$(uname)" = Darwin ]; then missing "a C compiler" "xcode-select --install"; fi
   if apt_install "a C compiler" gcc libc6-dev; then return; fi
   missing "a C compiler (cc)" "Debian: sudo apt-get install gcc libc6-dev; elsewhere the package of gcc or clang"
+}
+
+# libFuzzer is C++.
+need_cxx_compiler() {
+  if command -v c++ >/dev/null; then return; fi
+  if [ "$(uname)" = Darwin ]; then missing "a C++ compiler" "xcode-select --install"; fi
+  if apt_install "a C++ compiler" g++; then return; fi
+  missing "a C++ compiler (c++)" "Debian: sudo apt-get install g++; elsewhere the package of g++ or clang"
 }
 
 need_rust() {
@@ -108,6 +116,7 @@ case ${1:-build} in
     need_rust
     ;;
   rustfmt) need_component rustfmt rustfmt ;;
+  c++) need_cxx_compiler ;;
   clippy) need_component clippy clippy-driver ;;
   node) need_node ;;
   python) need_python ;;

@@ -218,6 +218,40 @@ async fn a_scan_goes_over_pages_skips_rows_of_other_kinds_and_reports_broken_one
     assert!(matches!(store.get(&broken.key).await, Err(Error::Invalid { .. })));
 }
 
+/// DynamoDB takes NULL for something that is there: no condition of ours, nor of a KCL, would ever be met.
+#[tokio::test]
+async fn a_row_that_says_null_where_writes_need_nothing_is_named_with_the_attribute() {
+    let client = database().await;
+    let store = store(&client);
+    store.ensure().await.unwrap();
+    for attribute in ["checkpointOwner", "childShardIds"] {
+        let row = [
+            ("leaseKey", s(attribute)),
+            ("leaseCounter", n(1)),
+            ("checkpoint", s("LATEST")),
+            (attribute, AttributeValue::Null(true)),
+        ];
+        put(&client, &row).await;
+        let update = client.update_item().table_name("orders").key("leaseKey", s(attribute));
+        let update = update.expression_attribute_names("#attribute", attribute);
+        let taken = match attribute {
+            "childShardIds" => update
+                .update_expression("ADD #attribute :shards")
+                .expression_attribute_values(":shards", AttributeValue::Ss(vec!["shard".to_owned()])),
+            _ => update
+                .update_expression("SET leaseOwner = :owner")
+                .condition_expression("attribute_not_exists(#attribute)")
+                .expression_attribute_values(":owner", s("us")),
+        };
+        taken.send().await.unwrap_err();
+    }
+    let mut named: Vec<_> = store.list().await.unwrap().invalid;
+    named.sort_by_key(|invalid| invalid.attribute);
+    let attributes: Vec<_> = named.iter().map(|invalid| (invalid.key.as_str(), invalid.attribute)).collect();
+    assert_eq!(attributes, [("checkpointOwner", "checkpointOwner"), ("childShardIds", "childShardIds")]);
+    assert!(named.iter().all(|invalid| invalid.problem.contains("remove the attribute")), "{named:?}");
+}
+
 #[tokio::test]
 async fn a_hand_off_that_a_kcl_leader_began_is_seen_and_ends_with_the_release() {
     let client = database().await;

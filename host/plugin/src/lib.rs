@@ -19,6 +19,8 @@ mod compiler;
 mod digest;
 mod engine;
 mod failure;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grants;
 mod guest_log;
 mod guest_metrics;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use wasmtime::component::Component;
 
 use crate::interface::{CONTRACT_VERSION, Contract, Interface, NoContract, Unreadable};
+use crate::shape::{self, TooMuch};
 use crate::text::clean;
 use crate::{Digest, Grants, Need};
 
@@ -215,6 +216,14 @@ impl Module {
         })?;
         refused(name, interface.never_granted())?;
         Ok((interface, contract))
+    }
+
+    /// The same, and counts what the compiler would have to do.
+    pub(crate) fn before_compiling(name: &str, bytes: &[u8]) -> Result<(Interface, Contract), Error> {
+        let checked = Self::check(name, bytes)?;
+        let too_much = |reason: TooMuch| Error::TooMuch { name: name.to_owned(), reason: reason.to_string() };
+        shape::check(bytes).map_err(too_much)?;
+        Ok(checked)
     }
 
     pub(crate) fn new(

@@ -18,7 +18,7 @@ use crate::http::Shared;
 use crate::interface::{Contract, Interface};
 use crate::text::clean;
 use crate::threads::Threads;
-use crate::{Digest, LoadLimits, Metrics, Module, engine, module, plugin, shape};
+use crate::{Digest, LoadLimits, Metrics, Module, engine, module, plugin};
 
 /// How often a guest that computes is interrupted, to give way to others if its turn has lasted so long, or to be stopped.
 pub const TICK: Duration = Duration::from_millis(10);
@@ -166,9 +166,7 @@ impl Runtime {
 
     /// Whatever can be known of a component without compiling it, and its code if that is in the cache.
     fn find(&self, name: &str, bytes: &[u8]) -> Result<Found, module::Error> {
-        let checked = Module::check(name, bytes)?;
-        shape::check(bytes)
-            .map_err(|reason| module::Error::TooMuch { name: name.to_owned(), reason: reason.to_string() })?;
+        let checked = Module::before_compiling(name, bytes)?;
         let digest = Digest::of(bytes);
         let component = self.0.cache.load(&self.0.engine, &digest);
         Ok(Found { checked, digest, component })

@@ -43,6 +43,8 @@ mod backoff;
 mod batch;
 mod call;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod limits;
 mod listing;
 mod mapping;

@@ -79,13 +79,18 @@ fn range(shard: &Shard) -> Result<HashKeyRange, Failure> {
     Ok(HashKeyRange { start: key(range.starting_hash_key())?, end: key(range.ending_hash_key())? })
 }
 
-/// How large a Kinesis record of this stream may be, partition key included; `None` if the service does not say.
+/// What a Kinesis record of every stream may have, in KiB (API reference: MaxRecordSizeInKiB is 1,024 to 10,240).
+const LOWEST_RECORD_KIB: usize = 1024;
+
+/// How large a Kinesis record of this stream may be, partition key included; `None` if the service does not say. One that
+/// stands in for Kinesis may say 0 for that: taken at its word, no record could be sent.
 pub(crate) async fn max_record_bytes(client: &Client, stream: &str) -> Result<Option<usize>, Failure> {
     let describe = client.describe_stream_summary();
     let describe = if StreamArn::is_meant(stream) { describe.stream_arn(stream) } else { describe.stream_name(stream) };
     let answer = describe.send().await.map_err(|error| Failure::of_call(&error).of_describing())?;
     let kib = answer.stream_description_summary().and_then(|summary| summary.max_record_size_in_kib());
-    Ok(kib.and_then(|kib| usize::try_from(kib).ok()).map(|kib| kib * 1024))
+    let kib = kib.and_then(|kib| usize::try_from(kib).ok()).filter(|kib| *kib >= LOWEST_RECORD_KIB);
+    Ok(kib.map(|kib| kib * 1024))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A matcher that is slow and obvious says the same: it works on whole trees, of the pattern as of the body.
+//! The matcher that is slow and obvious says the same.
 
 use std::cell::Cell;
 
@@ -8,128 +8,7 @@ use serde_json::{Map, Value, json};
 use shardmill_filter::{Metadata, Verdict};
 
 use crate::filter;
-
-/// How a part of a pattern stands to a part of a body.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Outcome {
-    No,
-    /// Yes, because nothing is there.
-    Without,
-    Yes,
-}
-
-fn whole(pattern: &Map<String, Value>, key: &str, body: &Value) -> bool {
-    pattern.iter().all(|(name, value)| match name.as_str() {
-        "data" => object(value.as_object().unwrap(), Some(body)) != Outcome::No,
-        "partitionKey" => list(value.as_array().unwrap(), Some(&json!(key))) != Outcome::No,
-        "$or" => value.as_array().unwrap().iter().any(|branch| whole(branch.as_object().unwrap(), key, body)),
-        _ => unreachable!(),
-    })
-}
-
-/// What is there when arrays are not seen.
-fn spread(value: Option<&Value>) -> Vec<&Value> {
-    match value {
-        None => Vec::new(),
-        Some(Value::Array(values)) => values.iter().flat_map(|value| spread(Some(value))).collect(),
-        Some(value) => vec![value],
-    }
-}
-
-/// Of an object in the pattern: it holds for one of the things that are there, or else it is about absence alone and
-/// holds for them all.
-fn object(pattern: &Map<String, Value>, value: Option<&Value>) -> Outcome {
-    let things = spread(value);
-    if things.is_empty() {
-        return fields(pattern, &Value::Null);
-    }
-    let outcomes: Vec<_> = things.into_iter().map(|thing| fields(pattern, thing)).collect();
-    if outcomes.contains(&Outcome::Yes) {
-        Outcome::Yes
-    } else if outcomes.contains(&Outcome::No) {
-        Outcome::No
-    } else {
-        Outcome::Without
-    }
-}
-
-fn fields(pattern: &Map<String, Value>, thing: &Value) -> Outcome {
-    let outcomes = pattern.iter().map(|(name, value)| match value {
-        Value::Array(branches) if name == "$or" => {
-            branches.iter().map(|branch| fields(branch.as_object().unwrap(), thing)).max().unwrap()
-        }
-        Value::Array(conditions) => list(conditions, thing.get(name)),
-        value => object(value.as_object().unwrap(), thing.get(name)),
-    });
-    let outcomes: Vec<_> = outcomes.collect();
-    if outcomes.contains(&Outcome::No) { Outcome::No } else { outcomes.into_iter().max().unwrap() }
-}
-
-fn list(conditions: &[Value], value: Option<&Value>) -> Outcome {
-    let values: Vec<_> = spread(value).into_iter().filter(|value| !value.is_object()).collect();
-    if values.iter().any(|value| conditions.iter().any(|condition| matches(condition, value))) {
-        Outcome::Yes
-    } else if values.is_empty() && conditions.contains(&json!({"exists": false})) {
-        Outcome::Without
-    } else {
-        Outcome::No
-    }
-}
-
-fn matches(condition: &Value, value: &Value) -> bool {
-    let Value::Object(operator) = condition else { return equal(condition, value) };
-    let (name, operand) = operator.iter().next().unwrap();
-    match name.as_str() {
-        "exists" => operand.as_bool().unwrap(),
-        "anything-but" => match operand {
-            Value::Array(values) => !values.iter().any(|one| equal(one, value)),
-            Value::Object(inner) => {
-                let (name, operands) = inner.iter().next().unwrap();
-                let operands = operands.as_array().cloned().unwrap_or_else(|| vec![operands.clone()]);
-                !operands.iter().any(|operand| matches(&json!({ name: operand }), value))
-            }
-            one => !equal(one, value),
-        },
-        "numeric" => {
-            value.is_number()
-                && operand.as_array().unwrap().chunks(2).all(|pair| {
-                    let order = order(value, &pair[1]);
-                    match pair[0].as_str().unwrap() {
-                        "=" => order.is_eq(),
-                        "<" => order.is_lt(),
-                        "<=" => order.is_le(),
-                        ">" => order.is_gt(),
-                        _ => order.is_ge(),
-                    }
-                })
-        }
-        _ => value.as_str().is_some_and(|text| match (name.as_str(), operand) {
-            ("equals-ignore-case", Value::String(operand)) => text.to_lowercase() == operand.to_lowercase(),
-            ("prefix", Value::String(operand)) => text.starts_with(operand),
-            ("suffix", Value::String(operand)) => text.ends_with(operand),
-            ("prefix", _) => text.to_lowercase().starts_with(&inner(operand)),
-            ("suffix", _) => text.to_lowercase().ends_with(&inner(operand)),
-            _ => unreachable!(),
-        }),
-    }
-}
-
-fn inner(operand: &Value) -> String {
-    operand["equals-ignore-case"].as_str().unwrap().to_lowercase()
-}
-
-fn equal(one: &Value, other: &Value) -> bool {
-    if one.is_number() && other.is_number() { order(one, other).is_eq() } else { one == other }
-}
-
-/// Exact for the numbers below: large ones are whole, and fractions small.
-fn order(one: &Value, other: &Value) -> std::cmp::Ordering {
-    let whole = |value: &Value| value.as_i64().map(i128::from).or(value.as_u64().map(i128::from));
-    match (whole(one), whole(other)) {
-        (Some(one), Some(other)) => one.cmp(&other),
-        _ => one.as_f64().unwrap().partial_cmp(&other.as_f64().unwrap()).unwrap(),
-    }
-}
+use crate::slow::{Record, matches_record};
 
 /// A body before it is written, with keys that may be there twice.
 #[derive(Debug, Clone)]
@@ -288,7 +167,9 @@ fn any_pattern_and_any_body() {
         let metadata = Metadata { partition_key: key, ..Metadata::default() };
         let verdict = filter(texts.iter().map(String::as_str)).decide(&metadata, body.as_bytes());
         let tree = serde_json::from_str(&body).expect("JSON");
-        let expected = patterns.iter().any(|pattern| whole(pattern.as_object().unwrap(), key, &tree));
+        let known = Map::from_iter([("partitionKey".to_owned(), json!(key))]);
+        let record = Record { metadata: &known, text: &body, body: &tree };
+        let expected = patterns.iter().any(|pattern| matches_record(pattern.as_object().unwrap(), &record));
         prop_assert_eq!(verdict, if expected { Verdict::Matched } else { Verdict::NotMatched });
         all.set(all.get() + 1);
         matched.set(matched.get() + usize::from(expected));

@@ -8,6 +8,7 @@ mod operators;
 mod options;
 mod record;
 mod refused;
+mod slow;
 
 use shardmill_filter::{Filter, Metadata, OnInvalidJson, Pattern, Verdict};
 

@@ -2,6 +2,8 @@
 
 mod v0_1;
 
+pub use self::v0_1::fuzzing;
+
 use shardmill_record::Batch;
 use wasmtime::component::{Instance, InstancePre, Linker};
 use wasmtime::{Result, Store};

@@ -1,6 +1,8 @@
 //! Leases in a DynamoDB table that a KCL application can use as well, before us, after us, or at the same time.
 
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod row;
 mod schema;
 mod sidecar;

@@ -14,6 +14,18 @@ use crate::{Lease, LeaseEpoch, LeaseKey, NewLease, WorkerId};
 /// What is wrong with which attribute.
 type Problem = (&'static str, String);
 
+/// What writes depend on being there or not, as those of the KCL do: to them NULL is something that is there. And what
+/// cannot be done then.
+const NEVER_NULL: [(&str, &str); 3] = [
+    (schema::LEASE_OWNER, "nobody can take the lease"),
+    (schema::CHECKPOINT_OWNER, "nobody can write to the lease"),
+    (schema::CHILDREN, "no shard can be added to it"),
+];
+
+/// The highest number that a row may hold: what the KCL's `long` can. Counters grow by one a write from there, and the next one
+/// after 2^64 - 1 would be 0: a fencing token that has been there.
+const MAX_NUMBER: u64 = i64::MAX as u64;
+
 /// Reads a row. `None`: it is something else than a lease.
 pub(super) fn read(item: &Item) -> Result<Option<Lease>, InvalidRow> {
     match text(item, schema::ENTITY_TYPE) {
@@ -31,6 +43,11 @@ pub(super) fn read(item: &Item) -> Result<Option<Lease>, InvalidRow> {
 }
 
 fn read_lease(item: &Item, key: LeaseKey) -> Result<Lease, Problem> {
+    for (attribute, lost) in NEVER_NULL {
+        if item.get(attribute).is_some_and(AttributeValue::is_null) {
+            return Err((attribute, format!("is NULL, so that {lost}: remove the attribute from the row")));
+        }
+    }
     Ok(Lease {
         key,
         owner: worker(item, schema::LEASE_OWNER)?,
@@ -134,11 +151,11 @@ fn text<'a>(item: &'a Item, name: &'static str) -> Result<Option<&'a str>, Probl
 
 fn number(item: &Item, name: &'static str) -> Result<Option<u64>, Problem> {
     let Some(value) = present(item, name) else { return Ok(None) };
-    let parsed = value.as_n().ok().and_then(|digits| digits.parse().ok());
-    parsed.map(Some).ok_or_else(|| (name, "is not a whole number from 0 to 2^64 - 1".to_owned()))
+    let parsed = value.as_n().ok().and_then(|digits| digits.parse().ok()).filter(|number| *number <= MAX_NUMBER);
+    parsed.map(Some).ok_or_else(|| (name, "is not a whole number from 0 to 2^63 - 1".to_owned()))
 }
 
-/// Some writers say NULL for what is not there.
+/// Some writers say NULL for what is not there, which does no harm to what is only read and set.
 fn present<'a>(item: &'a Item, name: &str) -> Option<&'a AttributeValue> {
     item.get(name).filter(|value| !value.is_null())
 }
@@ -263,6 +280,30 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_could_grow_to_0_is_refused() {
+        for attribute in ["leaseCounter", "leaseEpoch", "ownerSwitchesSinceCheckpoint"] {
+            for (number, is_read) in [((1 << 63) - 1, true), (1 << 63, false), (u64::MAX, false)] {
+                let mut row = item(&kcl_row());
+                row.insert(attribute.to_owned(), n(number));
+                let read = read(&row);
+                assert_eq!(read.is_ok(), is_read, "{attribute} {number}");
+                assert!(is_read || read.unwrap_err().to_string().contains(attribute));
+            }
+        }
+    }
+
+    #[test]
+    fn null_is_nothing_where_no_write_depends_on_it() {
+        let mut row = item(&kcl_row());
+        for attribute in ["leaseEpoch", "startAt", "parentShardId", "startingHashKey", "throughputKBps"] {
+            row.insert(attribute.to_owned(), AttributeValue::Null(true));
+        }
+        let lease = read(&row).unwrap().unwrap();
+        assert_eq!((lease.epoch, lease.start_at, lease.range, lease.throughput), (LeaseEpoch(0), None, None, None));
+        assert!(lease.parents.is_empty());
+    }
+
+    #[test]
     fn a_broken_row_names_its_key_and_the_attribute() {
         for (attribute, value) in [
             ("checkpoint", s("latest")),
@@ -270,6 +311,9 @@ mod tests {
             ("leaseCounter", AttributeValue::N("1.5".to_owned())),
             ("parentShardId", s("shardId-000000000001")),
             ("startingHashKey", s("-1")),
+            ("leaseOwner", AttributeValue::Null(true)),
+            ("checkpointOwner", AttributeValue::Null(true)),
+            ("childShardIds", AttributeValue::Null(true)),
         ] {
             let mut row = item(&kcl_row());
             let is_removed = value == n(0);

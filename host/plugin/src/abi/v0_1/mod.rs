@@ -3,6 +3,7 @@
 mod bindings;
 mod columns;
 mod convert;
+pub mod fuzzing;
 #[cfg(test)]
 mod hostile;
 mod imports;

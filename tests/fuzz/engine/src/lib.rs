@@ -1,0 +1,1 @@
+//! Nothing: what is wanted is the C++ that the build of `libfuzzer-sys` makes on the way.
