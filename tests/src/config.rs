@@ -21,7 +21,7 @@ pub enum Leases {
 pub struct Config {
     leases: Leases,
     inputs: String,
-    output: String,
+    leads_to: String,
     top: String,
     admin: String,
     holding: String,
@@ -41,7 +41,7 @@ impl Config {
         Config {
             leases: Leases::Lasting,
             inputs: r#"stream = "input""#.to_owned(),
-            output: "output".to_owned(),
+            leads_to: r#"stream = "output""#.to_owned(),
             top: String::new(),
             admin: String::new(),
             holding: String::new(),
@@ -93,7 +93,14 @@ impl Config {
     /// The copies go to this stream in place of `output`.
     #[must_use]
     pub fn output(mut self, stream: &str) -> Config {
-        stream.clone_into(&mut self.output);
+        self.leads_to = format!("stream = {stream:?}");
+        self
+    }
+
+    /// The copies go to another processor, which is among [the other sections](Config::others), in place of a stream.
+    #[must_use]
+    pub fn leads_to(mut self, processor: &str) -> Config {
+        self.leads_to = format!("to = \"processor:{processor}\"");
         self
     }
 
@@ -173,7 +180,7 @@ stream = "asides""#
 
     /// The file's text.
     pub fn text(&self) -> String {
-        let Config { top, admin, holding, inputs, output, stream, plugin, processor, guest, others, .. } = self;
+        let Config { top, admin, holding, inputs, leads_to, stream, plugin, processor, guest, others, .. } = self;
         let expiry = match self.leases {
             Leases::Lasting => 60,
             Leases::Brief => 2,
@@ -213,7 +220,7 @@ plugin = {plugin:?}
 [processors.copy.config]
 {guest}
 [processors.copy.outputs.copies]
-stream = {output:?}
+{leads_to}
 {others}"#
         )
     }

@@ -18,15 +18,31 @@ pub struct Summary {
     pub repeated: usize,
 }
 
+/// A lease that was taken from somebody who had not let it go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lapse {
+    /// Its shard.
+    pub shard: String,
+    /// When that was, in milliseconds since 1970.
+    pub time: u64,
+    /// Who had it.
+    pub from: String,
+    /// Who has taken it.
+    pub by: String,
+}
+
 /// A state of a lease's row.
 #[derive(Debug)]
 struct State {
     /// Whose write made it.
     link: String,
     answered: u64,
+    time: u64,
     counter: u64,
     epoch: u64,
     owner: Option<String>,
+    /// The holder of a lease that another one has asked for.
+    holder: Option<String>,
     checkpoint: Checkpoint,
 }
 
@@ -40,17 +56,28 @@ struct Holding {
     put: BTreeSet<u64>,
     /// Its holder's requests that came after its end.
     late: usize,
+    /// Whether it ended because the row was deleted: its holder learns of that when it writes the row the next time.
+    is_deleted: bool,
 }
 
 /// Asserts that the leases of a table were taken and written as they have to be, and that a worker that had lost a lease
-/// put nothing more but what it had under way: one request at most.
+/// put nothing more but what it had under way: one request at most. A row that was deleted by somebody else and created anew
+/// begins anew, and its last holder puts on until it learns of it.
 ///
 /// `writes` are [those of a proxy](crate::Proxy::writes) that has kept them from the start: all workers that use the table
 /// must go through links of it, which bear their ids. `input` and `output` are all that is in the streams.
 pub fn assert_fenced(writes: &[Write], table: &str, input: &[Found], output: &[Found]) -> Summary {
     let mut holdings: BTreeMap<String, Vec<Holding>> = BTreeMap::new();
-    for (shard, states) in states(writes, table) {
-        let holdings_of_shard = holdings_of(&shard, states);
+    for (shard, rows) in states(writes, table) {
+        let last = rows.len() - 1;
+        let holdings_of_row = rows.into_iter().enumerate().flat_map(|(nth, states)| {
+            let mut holdings = holdings_of(&shard, states);
+            if let (Some(holding), true) = (holdings.last_mut(), nth < last) {
+                holding.is_deleted = true;
+            }
+            holdings
+        });
+        let holdings_of_shard = holdings_of_row.collect();
         holdings.insert(shard, holdings_of_shard);
     }
     let inputs = positions(input);
@@ -75,7 +102,7 @@ pub fn assert_fenced(writes: &[Write], table: &str, input: &[Found], output: &[F
     for holding in holdings.values().flatten() {
         summary.takes += 1;
         summary.late += holding.late;
-        assert!(holding.late <= 1, "more than what was under way: {holding:?}");
+        assert!(holding.late <= 1 || holding.is_deleted, "more than what was under way: {holding:?}");
     }
     summary
 }
@@ -98,11 +125,34 @@ fn judge(write: &Write, shard: &str, records: &[(u64, &Position)], holdings: &mu
     0
 }
 
-/// Every state of every row, by counter; without hand-offs that have begun.
-fn states(writes: &[Write], table: &str) -> BTreeMap<String, Vec<State>> {
-    let mut states: BTreeMap<String, Vec<State>> = BTreeMap::new();
+/// The leases of a table that were taken although nobody had let them go, in the order of time.
+pub fn lapses(writes: &[Write], table: &str) -> Vec<Lapse> {
+    let mut lapses = Vec::new();
+    for (shard, rows) in states(writes, table) {
+        for (before, state) in rows.iter().flat_map(|states| states.iter().zip(states.iter().skip(1))) {
+            let from = before.holder.as_ref().or(before.owner.as_ref().filter(|owner| **owner != state.link));
+            if let (Some(from), true) = (from, state.epoch > before.epoch) {
+                let (from, by) = (from.clone(), state.link.clone());
+                lapses.push(Lapse { shard: shard.clone(), time: state.time, from, by });
+            }
+        }
+    }
+    lapses.sort_by_key(|lapse| lapse.time);
+    lapses
+}
+
+/// Every state of every lease, by counter; without hand-offs that have begun. A lease has one row after another if somebody
+/// deletes them.
+fn states(writes: &[Write], table: &str) -> BTreeMap<String, Vec<Vec<State>>> {
+    let mut states: BTreeMap<String, Vec<Vec<State>>> = BTreeMap::new();
     let of_table = |write: &&Write| write.table.as_deref() == Some(table) && write.status == 200;
-    for write in writes.iter().filter(of_table).filter(|write| write.operation == "UpdateItem") {
+    for write in writes.iter().filter(of_table) {
+        if let ("PutItem", Some(key)) = (write.operation.as_str(), write.request["Item"]["leaseKey"]["S"].as_str()) {
+            states.entry(key.to_owned()).or_default().push(Vec::new());
+        }
+        if write.operation != "UpdateItem" {
+            continue;
+        }
         let row = &write.answer["Attributes"];
         let text = |name: &str| row[name]["S"].as_str();
         let number = |name: &str| -> u64 {
@@ -118,14 +168,21 @@ fn states(writes: &[Write], table: &str) -> BTreeMap<String, Vec<State>> {
         let state = State {
             link: write.link.clone(),
             answered: write.answered,
+            time: write.time,
             counter: number("leaseCounter"),
             epoch: number("leaseEpoch"),
             owner: text("leaseOwner").map(str::to_owned),
+            holder: text("checkpointOwner").map(str::to_owned),
             checkpoint: Checkpoint::parse(checkpoint, number("checkpointSubSequenceNumber")).expect("a checkpoint"),
         };
-        states.entry(text("leaseKey").expect("a key").to_owned()).or_default().push(state);
+        let rows = states.entry(text("leaseKey").expect("a key").to_owned()).or_default();
+        match rows.last_mut() {
+            Some(row) => row.push(state),
+            // It was there before anybody looked.
+            None => rows.push(vec![state]),
+        }
     }
-    states.values_mut().for_each(|states| states.sort_by_key(|state| state.counter));
+    states.values_mut().flatten().for_each(|states| states.sort_by_key(|state| state.counter));
     states
 }
 
@@ -151,7 +208,8 @@ fn holdings_of(shard: &str, states: Vec<State>) -> Vec<Holding> {
             assert!(state.epoch > epoch, "{shard}: an epoch never goes back: {before:?}, {state:?}");
             assert_eq!(state.owner.as_ref(), Some(&state.link), "{shard}: a take names its taker: {state:?}");
             let (link, checkpoint) = (state.link.clone(), state.checkpoint.clone());
-            holdings.push(Holding { link, taken: state.answered, checkpoint, put: BTreeSet::new(), late: 0 });
+            let (put, late, is_deleted) = (BTreeSet::new(), 0, false);
+            holdings.push(Holding { link, taken: state.answered, checkpoint, put, late, is_deleted });
         }
         before = Some(state);
     }
@@ -207,6 +265,7 @@ mod tests {
             table: Some("leases".to_owned()),
             carried: moment * 2,
             answered: moment * 2 + 1,
+            time: moment * 1_000,
             status: 200,
             request: json!({ "UpdateExpression": "SET #leaseCounter = :leaseCounter" }),
             answer,
@@ -285,6 +344,52 @@ mod tests {
         assert!(then(handed(3, "b", 3, 1, [None, None])).is_some());
         assert_eq!(then(row(3, "b", 3, 1, 1)), None, "it was not taken");
         assert_eq!(then(handed(3, "c", 3, 1, [None, None])), None, "it was not handed to that one");
+    }
+
+    /// A row that is created, as the leader does it.
+    fn created(moment: u64) -> Write {
+        let request = json!({ "Item": { "leaseKey": { "S": SHARD }, "checkpoint": { "S": "TRIM_HORIZON" } } });
+        Write { request, ..write(moment, "a", "PutItem", json!({})) }
+    }
+
+    #[test]
+    fn a_row_that_was_deleted_begins_anew_and_its_holder_puts_on_until_it_learns_of_it() {
+        let before = [created(0), row(1, "a", 1, 1, 0), put(2, "a", 1), row(3, "a", 2, 1, 1)];
+        let after = [row(5, "b", 1, 1, 0), put(6, "a", 2), put(7, "b", 3), put(8, "a", 4), put(9, "b", 5)];
+        let then = |more: &[Write]| [&before[..], more, &after].concat();
+        let output = [1, 2, 1, 3, 2];
+        let summary = Summary { takes: 2, late: 2, repeated: 0 };
+        assert_eq!(judged(&then(&[created(4)]), &output), Some(summary));
+        assert_eq!(judged(&then(&[]), &output), None, "a counter that goes back in the same row");
+    }
+
+    #[test]
+    fn who_takes_a_lease_that_nobody_let_go_is_told_from_who_is_handed_it() {
+        let lapse = |time: u64, from: &str, by: &str| Lapse {
+            shard: SHARD.to_owned(),
+            time: time * 1_000,
+            from: from.to_owned(),
+            by: by.to_owned(),
+        };
+        let owned = |moment, link: &str, counter, epoch| handed(moment, link, counter, epoch, [None, Some(link)]);
+        let writes = [
+            owned(0, "a", 1, 1),
+            // It expires.
+            owned(1, "b", 2, 2),
+            // It is handed over.
+            handed(2, "b", 3, 2, [Some("b"), Some("c")]),
+            handed(3, "b", 4, 2, [None, Some("c")]),
+            owned(4, "c", 5, 3),
+            // It is let go.
+            handed(5, "c", 6, 3, [None, None]),
+            owned(6, "a", 7, 4),
+            // It is asked for, and its holder does not let go.
+            handed(7, "a", 8, 4, [Some("a"), Some("b")]),
+            owned(8, "b", 9, 5),
+            created(9),
+            owned(10, "a", 1, 1),
+        ];
+        assert_eq!(lapses(&writes, "leases"), [lapse(1, "a", "b"), lapse(8, "a", "b")]);
     }
 
     #[test]

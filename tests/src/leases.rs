@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValue};
 use aws_sdk_kinesis::types::Shard;
 use shardmill_record::{Checkpoint, Position};
 
@@ -40,6 +40,19 @@ pub async fn rows(services: &Services, table: &str) -> BTreeMap<String, Row> {
     assert!(scan.last_evaluated_key().is_none(), "a test's table is small");
     let is_lease = |item: &&HashMap<_, _>| text(item, "entityType").is_none_or(|kind| kind == "LEASE");
     scan.items().iter().filter(is_lease).map(|item| (text(item, "leaseKey").expect("a key"), row(item))).collect()
+}
+
+/// Deletes the lease of a shard, as an operator does who wants it to be read anew; what it was, if it was there.
+pub async fn delete(services: &Services, table: &str, shard: &str) -> Option<Row> {
+    let delete = services.dynamodb.delete_item().table_name(table).return_values(ReturnValue::AllOld);
+    match delete.key("leaseKey", AttributeValue::S(shard.to_owned())).send().await {
+        Ok(deleted) => deleted.attributes().map(row),
+        Err(error) => {
+            let error = error.into_service_error();
+            assert!(error.is_resource_not_found_exception(), "{error:?}");
+            None
+        }
+    }
 }
 
 /// Asserts that nobody holds a lease, and that each open shard is checkpointed at its last record.

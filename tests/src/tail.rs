@@ -58,8 +58,10 @@ impl<'a> Tail<'a> {
             while reader.read(self.services).await {}
             let (batch, id) = (reader.batch(), &reader.shard);
             for (index, record) in batch.iter().enumerate() {
-                let payload: Payload = serde_json::from_slice(record.data).unwrap_or_else(|error| {
-                    panic!("{error}: a record in {id} is not the writer's: {}", String::from_utf8_lossy(record.data))
+                // A record may be made to be no JSON as a whole.
+                let payload = serde_json::Deserializer::from_slice(record.data).into_iter::<Payload>().next();
+                let payload = payload.and_then(Result::ok).unwrap_or_else(|| {
+                    panic!("a record in {id} is not the writer's: {}", String::from_utf8_lossy(record.data))
                 });
                 assert_eq!(payload.key, record.partition_key, "record {} has changed its key", payload.n);
                 self.found.push(Found {

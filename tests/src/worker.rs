@@ -4,6 +4,7 @@ use std::process::ExitStatus;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::{Instant, sleep};
@@ -243,6 +244,13 @@ impl Worker {
     /// Sends SIGCONT.
     pub fn resume(&mut self) {
         self.process.resume();
+    }
+
+    /// From now on none of its files grows beyond so many bytes, as on a full disk; `None` for what this process may.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let maximum = getrlimit(Resource::Fsize).maximum;
+        let pid = Pid::from_raw(self.pid().cast_signed()).expect("a process has an id");
+        prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).expect("a limit");
     }
 
     /// Sends SIGKILL and waits until nothing that it has sent is on its way any more.

@@ -37,6 +37,29 @@ pub enum Deed {
         /// What becomes of that which was under way.
         held: Held,
     },
+    /// Another build in the place of its plugin's file, and SIGHUP.
+    Reload,
+    /// What is no plugin in the place of its plugin's file, and SIGHUP; the file is back when it was refused.
+    ReloadBad,
+    /// No file of it may grow for so long: its dead letters, its log and its cache have no room.
+    FillDisk {
+        /// From one to the other.
+        time: Duration,
+    },
+    /// Its wall clock goes wrong by so many seconds, and is right again after so long.
+    SkewClock {
+        /// Forward, or backward if it is negative.
+        seconds: i64,
+        /// From one to the other.
+        time: Duration,
+    },
+}
+
+/// A row of the lease table is deleted: that of an open shard, which operators are told to do where it is to be read anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forget {
+    /// Which one of the open shards, in the order of their hash keys, counted round and round.
+    pub index: usize,
 }
 
 /// What is done to the input's shards. Indexes count the open ones in the order of their hash keys.
@@ -76,8 +99,16 @@ pub enum Trouble {
     PutsSlow,
     /// UpdateItem of leases is refused.
     LeaseWritesThrottled,
+    /// GetRecords and PutRecords are answered with 503.
+    CallsFail,
+    /// Connections are reset under GetRecords, PutRecords and UpdateItem of leases, before these are carried out.
+    ConnectionsReset,
+    /// Whatever is read or written is answered late.
+    AnswersLate,
     /// UpdateItem of leases is carried out, and the answer is lost.
     LeaseAnswersLost,
+    /// PutRecords is carried out, and the answer is lost: its records have to be sent again.
+    PutAnswersLost,
 }
 
 // === impl Deed ===
@@ -91,6 +122,10 @@ impl Deed {
             Deed::Surge => "surge",
             Deed::Freeze { .. } => "freeze",
             Deed::CutOff { .. } => "cut-off",
+            Deed::Reload => "reload",
+            Deed::ReloadBad => "reload-bad",
+            Deed::FillDisk { .. } => "disk-full",
+            Deed::SkewClock { .. } => "clock-wrong",
         }
     }
 }
@@ -107,12 +142,28 @@ impl Reshard {
     }
 }
 
+// === impl Forget ===
+
+impl Forget {
+    /// For the report.
+    pub const NAME: &'static str = "lease-deleted";
+}
+
 // === impl Trouble ===
 
 impl Trouble {
     /// What is no reason to repeat anything.
-    pub(super) const GENTLE: [Trouble; 4] =
-        [Trouble::ReadsThrottled, Trouble::PutsThrottled, Trouble::PutsSlow, Trouble::LeaseWritesThrottled];
+    pub(super) const GENTLE: [Trouble; 7] = [
+        Trouble::ReadsThrottled,
+        Trouble::PutsThrottled,
+        Trouble::PutsSlow,
+        Trouble::LeaseWritesThrottled,
+        Trouble::CallsFail,
+        Trouble::ConnectionsReset,
+        Trouble::AnswersLate,
+    ];
+    /// What may be.
+    pub(super) const ROUGH: [Trouble; 2] = [Trouble::LeaseAnswersLost, Trouble::PutAnswersLost];
 
     /// For the report.
     pub fn name(self) -> &'static str {
@@ -121,7 +172,11 @@ impl Trouble {
             Trouble::PutsThrottled => "puts-throttled",
             Trouble::PutsSlow => "puts-slow",
             Trouble::LeaseWritesThrottled => "lease-writes-throttled",
+            Trouble::CallsFail => "calls-fail",
+            Trouble::ConnectionsReset => "connections-reset",
+            Trouble::AnswersLate => "answers-late",
             Trouble::LeaseAnswersLost => "lease-answers-lost",
+            Trouble::PutAnswersLost => "put-answers-lost",
         }
     }
 }

@@ -1,25 +1,20 @@
 //! Carries a schedule out: on worker processes, their networks, the input's shards and the services.
-//!
-//! Each worker process is a *life*: it has a link of the proxy and a worker id of its own, both of its name. A worker that
-//! is replaced is another life on the same post.
 
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::action::{Deed, Reshard, Trouble, Weather};
+use super::action::{Forget, Reshard, Weather};
+use super::clock::Library;
 use super::is_closed;
-use super::report::{describe_deed, describe_trouble};
+use super::post::Post;
+use super::report::describe_trouble;
+use super::rules::rules;
 use super::schedule::Timed;
 use crate::services::hash_key_range;
-use crate::{Config, Fault, Injected, Link, Proxy, Rule, Services, Worker};
-
-const THROTTLED: &str = "ProvisionedThroughputExceededException";
-
-/// Far less than a sender waits.
-const SLOW: Duration = Duration::from_millis(400);
+use crate::{Config, Injected, Proxy, Services, leases, paths};
 
 /// Something that was done. Times are from the start of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +23,8 @@ pub struct Event {
     pub what: &'static str,
     /// The life to which it was done; `None` if it was done to the services.
     pub whom: Option<String>,
+    /// The input's shard to which it was done, the first one of two.
+    pub shard: Option<String>,
     /// Its start.
     pub from: Duration,
     /// Its end.
@@ -41,6 +38,10 @@ pub struct Event {
 pub struct Life {
     /// Its worker id and the name of its link.
     pub name: String,
+    /// Where it ran, counted from 1: one process after another.
+    pub post: usize,
+    /// With which build of its plugin it was started.
+    pub build: u64,
     /// When it was started.
     pub from: Duration,
     /// When it had ended.
@@ -53,56 +54,83 @@ pub struct Life {
 #[derive(Debug)]
 pub(super) struct Agent<'a> {
     services: &'a Services,
-    proxy: &'a Proxy,
-    config: Config,
-    began: Instant,
+    pub(super) proxy: &'a Proxy,
+    pub(super) config: Config,
+    /// With a folder for each life.
+    pub(super) home: &'a Path,
+    pub(super) plugin: Vec<u8>,
+    pub(super) clocks: Library,
+    /// By a clock that counts up, and by that on the wall, in milliseconds since 1970.
+    began: OnceLock<(Instant, u64)>,
     events: Mutex<Vec<Event>>,
     lives: Mutex<Vec<Life>>,
 }
 
-/// Where one worker runs after another.
+/// To what something was done.
 #[derive(Debug)]
-pub(super) struct Post<'a> {
-    agent: &'a Agent<'a>,
-    number: usize,
-    started: usize,
-    living: Living,
-    /// What ended lives had sent may still be carried out and noted.
-    links: Vec<Link>,
+pub(super) enum Subject {
+    Life(String),
+    Shard(String),
+    Services,
 }
 
-#[derive(Debug)]
-struct Living {
-    name: String,
-    from: Duration,
-    link: Link,
-    worker: Worker,
+// === impl Event ===
+
+impl Event {
+    /// To whom or to what it was done.
+    pub(super) fn subject(&self) -> &str {
+        self.whom.as_deref().or(self.shard.as_deref()).unwrap_or("all")
+    }
 }
 
 // === impl Agent ===
 
 impl<'a> Agent<'a> {
-    /// `config` is that of all workers, without an id.
-    pub(super) fn new(services: &'a Services, proxy: &'a Proxy, config: Config) -> Agent<'a> {
+    /// `config` is that of all workers, without an id; its plugin is replaced by the one of this name, of which each life has
+    /// a file of its own, in a folder in `home`.
+    pub(super) fn new(
+        services: &'a Services,
+        proxy: &'a Proxy,
+        config: Config,
+        plugin: &str,
+        home: &'a Path,
+    ) -> Agent<'a> {
+        let plugin = std::fs::read(paths::plugin(plugin)).expect("a plugin");
+        let clocks = Library::build(home);
         let (events, lives) = (Mutex::default(), Mutex::default());
-        Agent { services, proxy, config, began: Instant::now(), events, lives }
+        Agent { services, proxy, config, home, plugin, clocks, began: OnceLock::new(), events, lives }
+    }
+
+    /// Begins the run, whose first workers may have been started before.
+    pub(super) fn begin(&self) {
+        self.began();
+    }
+
+    /// When the run has begun, in milliseconds since 1970.
+    pub(super) fn began_at(&self) -> u64 {
+        self.began().1
     }
 
     /// How long the run lasts.
     pub(super) fn elapsed(&self) -> Duration {
-        self.began.elapsed()
+        self.began.get().map_or(Duration::ZERO, |(began, _)| began.elapsed())
     }
 
     /// Waits for a moment of the run.
     pub(super) async fn until(&self, at: Duration) {
-        sleep_until(self.began + at).await;
+        sleep_until(self.began().0 + at).await;
+    }
+
+    fn began(&self) -> (Instant, u64) {
+        *self.began.get_or_init(|| {
+            let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+            (Instant::now(), u64::try_from(since.as_millis()).expect("a time in range"))
+        })
     }
 
     /// Starts so many workers.
     pub(super) fn start(&self, workers: usize) -> Vec<Post<'_>> {
-        let post =
-            |number| Post { agent: self, number, started: 1, living: self.give_life(number, 1), links: Vec::new() };
-        (1..=workers).map(post).collect()
+        (1..=workers).map(|number| Post::new(self, number)).collect()
     }
 
     /// Does to the input's shards what is to be done.
@@ -111,17 +139,33 @@ impl<'a> Agent<'a> {
             self.until(*at).await;
             let open = self.open_shards(stream).await;
             let from = self.elapsed();
-            let note = match *what {
+            let (index, note) = match *what {
                 Reshard::Split { index } => {
                     self.services.split(stream, &open[index]).await;
-                    open[index].clone()
+                    (index, String::new())
                 }
                 Reshard::Merge { index } => {
                     self.services.merge(stream, &open[index], &open[index + 1]).await;
-                    format!("{} and {}", open[index], open[index + 1])
+                    (index, format!("and {}", open[index + 1]))
                 }
             };
-            self.note(what.name(), None, from, note);
+            self.note(what.name(), Subject::Shard(open[index].clone()), from, note);
+        }
+    }
+
+    /// Deletes the rows of the lease table that are to be deleted.
+    pub(super) async fn forget(&self, stream: &str, rows: &[Timed<Forget>]) {
+        for Timed { at, what } in rows {
+            self.until(*at).await;
+            let mut open = self.open_shards(stream).await;
+            let shard = open.swap_remove(what.index % open.len());
+            let from = self.elapsed();
+            let row = leases::delete(self.services, self.config.lease_table(), &shard).await;
+            let note = match row {
+                Some(row) => format!("held by {}", row.owner.as_deref().unwrap_or("nobody")),
+                None => "was not there".to_owned(),
+            };
+            self.note(Forget::NAME, Subject::Shard(shard), from, note);
         }
     }
 
@@ -135,7 +179,12 @@ impl<'a> Agent<'a> {
             sleep(what.time).await;
             injected.iter().for_each(Injected::end);
             let befallen = injected.iter().map(Injected::count).sum();
-            self.note(what.trouble.name(), None, from, describe_trouble(what.trouble, what.chance, befallen));
+            self.note(
+                what.trouble.name(),
+                Subject::Services,
+                from,
+                describe_trouble(what.trouble, what.chance, befallen),
+            );
         }
     }
 
@@ -156,134 +205,19 @@ impl<'a> Agent<'a> {
         open.iter().map(|shard| shard.shard_id().to_owned()).collect()
     }
 
-    fn give_life(&self, post: usize, nth: usize) -> Living {
-        let name = format!("worker-{post}.{nth}");
-        let link = self.proxy.link(&name);
-        let config = self.config.clone().top(&format!("worker-id = {name:?}"));
-        let from = self.elapsed();
-        Living { worker: Worker::start(&link, &config), name, from, link }
-    }
-
-    fn bury(&self, living: &Living) {
-        let Living { name, from, worker, .. } = living;
-        let life = Life { name: name.clone(), from: *from, until: self.elapsed(), log: worker.stderr() };
+    /// Notes that a worker has ended.
+    pub(super) fn bury(&self, life: Life) {
         self.lives.lock().unwrap_or_else(PoisonError::into_inner).push(life);
     }
 
-    fn note(&self, what: &'static str, whom: Option<String>, from: Duration, note: String) {
-        let event = Event { what, whom, from, until: self.elapsed(), note };
+    /// Notes what was done, from a moment until now.
+    pub(super) fn note(&self, what: &'static str, subject: Subject, from: Duration, note: String) {
+        let (whom, shard) = match subject {
+            Subject::Life(name) => (Some(name), None),
+            Subject::Shard(shard) => (None, Some(shard)),
+            Subject::Services => (None, None),
+        };
+        let event = Event { what, whom, shard, from, until: self.elapsed(), note };
         self.events.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-    }
-}
-
-// === impl Post ===
-
-impl Post<'_> {
-    /// Does what is to be done to the workers of this post.
-    pub(super) async fn suffer(&mut self, deeds: &[Timed<Deed>]) {
-        for Timed { at, what } in deeds {
-            self.agent.until(*at).await;
-            self.assert_lives();
-            let (whom, from) = (self.living.name.clone(), self.agent.elapsed());
-            match *what {
-                Deed::Kill { pause } => {
-                    self.living.worker.kill().await;
-                    self.bury();
-                    sleep(pause).await;
-                    self.succeed();
-                }
-                Deed::Roll => {
-                    // Before, a signal may find a process that does not listen yet.
-                    self.ready().await;
-                    self.living.worker.stop().await;
-                    self.bury();
-                    self.succeed();
-                }
-                Deed::Surge => {
-                    self.ready().await;
-                    let successor = self.successor();
-                    let mut old = std::mem::replace(&mut self.living, successor);
-                    self.ready().await;
-                    old.worker.stop().await;
-                    self.agent.bury(&old);
-                    self.links.push(old.link);
-                }
-                Deed::Freeze { time } => {
-                    self.living.worker.suspend();
-                    sleep(time).await;
-                    self.living.worker.resume();
-                }
-                Deed::CutOff { time, held } => {
-                    self.living.link.cut();
-                    sleep(time).await;
-                    self.living.link.restore(held);
-                }
-            }
-            self.agent.note(what.name(), Some(whom), from, describe_deed(*what));
-        }
-    }
-
-    /// Waits until the worker is ready.
-    pub(super) async fn ready(&mut self) {
-        self.living.worker.ready().await;
-    }
-
-    /// Ends the worker in good order.
-    pub(super) async fn stop(&mut self) {
-        self.living.worker.stop().await;
-        self.bury();
-    }
-
-    /// What the worker says of itself.
-    pub(super) async fn readiness(&self) -> String {
-        let (status, text) = self.living.worker.get("/readyz").await;
-        format!("{}: {status} {}", self.living.name, text.trim())
-    }
-
-    fn assert_lives(&mut self) {
-        let ended = self.living.worker.ended();
-        assert!(ended.is_none(), "{} has ended by itself with {ended:?}", self.living.name);
-    }
-
-    fn successor(&mut self) -> Living {
-        self.started += 1;
-        self.agent.give_life(self.number, self.started)
-    }
-
-    fn succeed(&mut self) {
-        let successor = self.successor();
-        let old = std::mem::replace(&mut self.living, successor);
-        self.links.push(old.link);
-    }
-
-    fn bury(&self) {
-        self.agent.bury(&self.living);
-    }
-}
-
-/// Does to all posts what is to be done, side by side.
-pub(super) async fn suffer(posts: &mut [Post<'_>], deeds: &[Vec<Timed<Deed>>]) {
-    join_all(posts.iter_mut().zip(deeds).map(|(post, deeds)| post.suffer(deeds))).await;
-}
-
-fn rules(weather: &Weather, input: &str, output: &str, table: &str) -> Vec<Rule> {
-    let Weather { trouble, chance, .. } = *weather;
-    match trouble {
-        Trouble::ReadsThrottled => {
-            vec![Rule::new(Fault::Refused(THROTTLED)).operation("GetRecords").stream(input).probability(chance)]
-        }
-        Trouble::PutsThrottled => {
-            let faults = [Fault::Refused(THROTTLED), Fault::Partial { chance: 0.5, code: THROTTLED }];
-            faults.map(|fault| Rule::new(fault).operation("PutRecords").stream(output).probability(chance / 2.0)).into()
-        }
-        Trouble::PutsSlow => {
-            vec![Rule::new(Fault::Late(SLOW)).operation("PutRecords").stream(output).probability(chance)]
-        }
-        Trouble::LeaseWritesThrottled => {
-            vec![Rule::new(Fault::Refused(THROTTLED)).operation("UpdateItem").table(table).probability(chance)]
-        }
-        Trouble::LeaseAnswersLost => {
-            vec![Rule::new(Fault::AnswerLost).operation("UpdateItem").table(table).probability(chance)]
-        }
     }
 }

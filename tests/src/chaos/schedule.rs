@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 
-use super::action::{Deed, Reshard, Temper, Trouble, Weather};
+use super::action::{Deed, Forget, Reshard, Temper, Trouble, Weather};
 use crate::Held;
 
 /// How many worker processes there are.
@@ -25,6 +25,14 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const SHORT: std::ops::Range<Duration> = Duration::from_millis(300)..Duration::from_millis(1_500);
 /// Longer than a [brief lease](crate::Leases::Brief) lasts.
 const LONG: Duration = Duration::from_millis(2_500);
+/// Until another build is compiled, or refused.
+const RELOAD: Duration = Duration::from_secs(1);
+/// How far a clock may be wrong, in seconds.
+const WRONG: std::ops::RangeInclusive<i64> = 2..=7_200;
+/// The most reshards of a run, however long it is: a stream lists its closed shards for as long as their records are kept.
+const MOST_RESHARDS: u32 = 250;
+/// Between two rows that are deleted, at least: what has come of their shards up to then is read once more.
+const FORGET_EVERY: Duration = Duration::from_secs(4);
 
 /// Something and its time, from the start of the run.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,6 +58,8 @@ pub struct Schedule {
     pub shards: Vec<Timed<Reshard>>,
     /// For the services.
     pub weather: Vec<Timed<Weather>>,
+    /// For the lease table.
+    pub rows: Vec<Timed<Forget>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +69,10 @@ enum Kind {
     Surge,
     Freeze,
     CutOff,
+    Reload,
+    ReloadBad,
+    FillDisk,
+    SkewClock,
 }
 
 /// Deals each of its cards before any of them again.
@@ -81,28 +95,38 @@ fn time(deed: Deed) -> Duration {
     match deed {
         Deed::Kill { pause } => pause + RESTART,
         Deed::Roll | Deed::Surge => RESTART,
-        Deed::Freeze { time } | Deed::CutOff { time, .. } => time,
+        Deed::Reload | Deed::ReloadBad => RELOAD,
+        Deed::Freeze { time } | Deed::CutOff { time, .. } | Deed::FillDisk { time } | Deed::SkewClock { time, .. } => {
+            time
+        }
     }
 }
 
 // === impl Schedule ===
 
 impl Schedule {
-    /// The schedule of a seed. A length of less than 20 s may leave out some of what is possible.
+    /// The schedule of a seed. A length of less than 120 s may leave out some of what is possible.
     pub fn new(seed: u64, temper: Temper, length: Duration) -> Schedule {
         let lane = |number: u64| Lane {
             dice: StdRng::seed_from_u64(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(number)),
             temper,
             length,
         };
-        let (workers, shards, weather) = (lane(0).workers(), lane(1).shards(), lane(2).weather());
-        Schedule { seed, temper, length, workers, shards, weather }
+        let (workers, shards, weather, rows) = (lane(0).workers(), lane(1).shards(), lane(2).weather(), lane(3).rows());
+        Schedule { seed, temper, length, workers, shards, weather, rows }
+    }
+
+    /// How many things are done.
+    pub fn count(&self) -> usize {
+        let Schedule { workers, shards, weather, rows, .. } = self;
+        workers.iter().map(Vec::len).sum::<usize>() + shards.len() + weather.len() + rows.len()
     }
 
     /// Nothing happens for so long.
     pub fn calm(length: Duration) -> Schedule {
         let workers = vec![Vec::new(); WORKERS];
-        Schedule { seed: 0, temper: Temper::Gentle, length, workers, shards: Vec::new(), weather: Vec::new() }
+        let (shards, weather, rows) = (Vec::new(), Vec::new(), Vec::new());
+        Schedule { seed: 0, temper: Temper::Gentle, length, workers, shards, weather, rows }
     }
 }
 
@@ -110,9 +134,11 @@ impl Schedule {
 
 impl Lane {
     fn workers(mut self) -> Vec<Vec<Timed<Deed>>> {
+        let gentle =
+            [Kind::Roll, Kind::Surge, Kind::Freeze, Kind::Reload, Kind::ReloadBad, Kind::FillDisk, Kind::SkewClock];
         let mut deck = Deck::new(match self.temper {
-            Temper::Gentle => vec![Kind::Roll, Kind::Surge, Kind::Freeze],
-            Temper::Rough => vec![Kind::Kill, Kind::Roll, Kind::Surge, Kind::Freeze, Kind::CutOff],
+            Temper::Gentle => gentle.to_vec(),
+            Temper::Rough => gentle.into_iter().chain([Kind::Kill, Kind::CutOff]).collect(),
         });
         let mut deeds = vec![Vec::new(); WORKERS];
         let mut free: Vec<Option<Duration>> = vec![Some(Duration::ZERO); WORKERS];
@@ -147,15 +173,29 @@ impl Lane {
             };
             open = if splits { open + 1 } else { open - 1 };
             reshards.push(Timed { at, what });
-            at += self.pause();
+            at += self.pause().max(self.length / MOST_RESHARDS);
         }
         reshards
+    }
+
+    /// A lease that is gone is a reason to repeat a whole shard.
+    fn rows(mut self) -> Vec<Timed<Forget>> {
+        if self.temper == Temper::Gentle {
+            return Vec::new();
+        }
+        let mut rows = Vec::new();
+        let mut at = FORGET_EVERY + self.pause();
+        while at <= self.length {
+            rows.push(Timed { at, what: Forget { index: self.dice.random_range(0..MOST_SHARDS) } });
+            at += FORGET_EVERY + self.pause() + self.length / 20;
+        }
+        rows
     }
 
     fn weather(mut self) -> Vec<Timed<Weather>> {
         let mut deck = Deck::new(match self.temper {
             Temper::Gentle => Trouble::GENTLE.to_vec(),
-            Temper::Rough => Trouble::GENTLE.into_iter().chain([Trouble::LeaseAnswersLost]).collect(),
+            Temper::Rough => Trouble::GENTLE.into_iter().chain(Trouble::ROUGH).collect(),
         });
         let mut weather = Vec::new();
         let mut at = self.pause();
@@ -181,6 +221,14 @@ impl Lane {
             Kind::CutOff => {
                 let held = if self.dice.random_bool(0.5) { Held::Lost } else { Held::Delivered };
                 Deed::CutOff { time: self.absence(), held }
+            }
+            Kind::Reload => Deed::Reload,
+            Kind::ReloadBad => Deed::ReloadBad,
+            Kind::FillDisk => Deed::FillDisk { time: self.absence() },
+            Kind::SkewClock => {
+                let seconds = self.dice.random_range(WRONG);
+                let seconds = if self.dice.random_bool(0.5) { seconds } else { -seconds };
+                Deed::SkewClock { seconds, time: self.absence() }
             }
         }
     }
@@ -226,11 +274,12 @@ mod tests {
         let deeds = schedule.workers.iter().flatten().map(|deed| deed.what.name());
         let reshards = schedule.shards.iter().map(|reshard| reshard.what.name());
         let weather = schedule.weather.iter().map(|weather| weather.what.trouble.name());
-        deeds.chain(reshards).chain(weather).collect()
+        let rows = schedule.rows.iter().map(|_| Forget::NAME);
+        deeds.chain(reshards).chain(weather).chain(rows).collect()
     }
 
     fn many() -> impl Iterator<Item = Schedule> {
-        let lengths = [20, 120].map(Duration::from_secs);
+        let lengths = [120, 300].map(Duration::from_secs);
         let tempers = [Temper::Gentle, Temper::Rough];
         (0..200).flat_map(move |seed| {
             lengths.into_iter().flat_map(move |length| tempers.map(|temper| Schedule::new(seed, temper, length)))
@@ -244,22 +293,32 @@ mod tests {
         assert_ne!(of(7).workers, of(8).workers);
         assert_ne!(of(7).shards, of(8).shards);
         assert_ne!(of(7).weather, of(8).weather);
+        assert_ne!(of(7).rows, of(8).rows);
     }
 
     #[test]
     fn whatever_the_seed_everything_that_may_happen_does() {
-        let gentle = [
+        let gentle: BTreeSet<_> = [
+            "answers-late",
+            "calls-fail",
+            "clock-wrong",
+            "connections-reset",
+            "disk-full",
             "freeze",
             "lease-writes-throttled",
             "merge",
             "puts-slow",
             "puts-throttled",
             "reads-throttled",
+            "reload",
+            "reload-bad",
             "roll",
             "split",
-        ];
-        let gentle: BTreeSet<_> = gentle.into_iter().chain(["surge"]).collect();
-        let rough: BTreeSet<_> = gentle.iter().copied().chain(["cut-off", "kill", "lease-answers-lost"]).collect();
+            "surge",
+        ]
+        .into();
+        let rough = ["cut-off", "kill", "lease-answers-lost", "lease-deleted", "put-answers-lost"];
+        let rough: BTreeSet<_> = gentle.iter().copied().chain(rough).collect();
         let mut without_a_reshard = 0;
         for mut schedule in many() {
             let expected = if schedule.temper == Temper::Gentle { &gentle } else { &rough };
@@ -290,6 +349,15 @@ mod tests {
             }
             assert!(clears <= schedule.length, "{schedule:?}");
         }
+    }
+
+    #[test]
+    fn a_run_of_hours_has_no_more_shards_than_a_listing_takes() {
+        let schedule = Schedule::new(7, Temper::Rough, Duration::from_secs(4 * 3_600));
+        let reshards = schedule.shards.len();
+        assert!((100..=MOST_RESHARDS as usize).contains(&reshards), "{reshards}");
+        let deeds: usize = schedule.workers.iter().map(Vec::len).sum();
+        assert!(deeds > 1_000 && schedule.weather.len() > 1_000, "and no less of everything else: {deeds}");
     }
 
     #[test]

@@ -27,6 +27,24 @@ pub enum Violation {
         /// Its number.
         nth: u64,
     },
+    /// A record that came out and should have become a dead letter.
+    Escaped {
+        /// Its key.
+        key: String,
+        /// Its number.
+        nth: u64,
+    },
+    /// A record that was given up and should not have been, or not there.
+    GivenUp {
+        /// Its key.
+        key: String,
+        /// Its number.
+        nth: u64,
+        /// The life that gave it up.
+        by: String,
+        /// The processor that did.
+        processor: String,
+    },
     /// A record that came out for the first time behind a later one.
     Overtaken {
         /// The key.
@@ -74,6 +92,12 @@ impl fmt::Display for Violation {
             }
             Violation::Unknown { key, nth } => write!(f, "unknown: nobody wrote record {nth} of {key}"),
             Violation::PutByNobody { key, nth } => write!(f, "record {nth} of {key} was put by no worker of this run"),
+            Violation::Escaped { key, nth } => {
+                write!(f, "came out: record {nth} of {key}, which is poison and should be a dead letter")
+            }
+            Violation::GivenUp { key, nth, by, processor } => {
+                write!(f, "given up: record {nth} of {key}, which {processor} of {by} should not have given up")
+            }
             Violation::Overtaken { key, nth, by } => {
                 write!(f, "out of order: record {nth} of {key} came for the first time behind {by}")
             }

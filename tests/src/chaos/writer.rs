@@ -1,4 +1,4 @@
-//! Puts numbered records into the input all the time, and knows what has become of each.
+//! Puts numbered records into the input all the time, and knows which of them are there. Some are poison.
 //!
 //! Each key has numbers of its own: 0, 1, 2, … Of a key one entry is on its way at a time, and what was not stored is
 //! sent again before anything later of its key: so the numbers of a key are in the stream in their order, whatever the
@@ -20,10 +20,13 @@ use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
+use super::fate::payload;
 use crate::Services;
 
 /// How many keys there are.
 pub const KEYS: u64 = 100;
+/// What their names begin with.
+const NAME: &str = "key-";
 /// Records a second.
 const RATE: f64 = 300.0;
 /// Between two requests, if there is nothing to be sent again.
@@ -74,7 +77,12 @@ pub(super) fn nth_of_key(number: u64) -> u64 {
 }
 
 fn name(key: u64) -> String {
-    format!("key-{key}")
+    format!("{NAME}{key}")
+}
+
+/// A record's number in the whole stream; `None` if the key is none of the writer's.
+pub(super) fn number_of(key: &str, nth: u64) -> Option<u64> {
+    Some(number_in_stream(key.strip_prefix(NAME)?.parse().ok()?, nth))
 }
 
 /// Writes until it is told to stop, and until everything is acknowledged.
@@ -143,7 +151,7 @@ impl Entry {
         let partition_key = name(self.key);
         self.numbers().map(move |nth| {
             let number = number_in_stream(self.key, nth);
-            let data = format!(r#"{{"n":{number},"key":"{partition_key}"}}"#).into_bytes().into();
+            let data = payload(number, &partition_key).into();
             UserRecord { partition_key: partition_key.clone(), explicit_hash_key: None, data }
         })
     }
@@ -278,6 +286,7 @@ mod tests {
                 assert_eq!(record.partition_key, "key-7");
                 let payload: serde_json::Value = serde_json::from_slice(&record.data).unwrap();
                 assert_eq!(payload["key"], "key-7");
+                assert_eq!(payload["n"].as_u64(), number_of("key-7", nth_of_key(payload["n"].as_u64().unwrap())));
                 nth_of_key(payload["n"].as_u64().unwrap())
             })
             .collect();

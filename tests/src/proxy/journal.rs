@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
@@ -26,9 +27,11 @@ pub struct Write {
     pub carried: u64,
     /// When the service had answered.
     pub answered: u64,
+    /// The same by the clock on the wall, in milliseconds since 1970.
+    pub time: u64,
     /// The HTTP status.
     pub status: u16,
-    /// What was asked.
+    /// What was asked, without the records of PutRecords.
     pub request: Value,
     /// What the service answered, whatever the worker saw of it.
     pub answer: Value,
@@ -39,6 +42,7 @@ pub(super) struct Journal {
     is_kept: AtomicBool,
     moments: AtomicU64,
     writes: Mutex<Vec<Write>>,
+    untold: Mutex<Vec<Value>>,
 }
 
 // === impl Journal ===
@@ -57,6 +61,12 @@ impl Journal {
         if !self.is_kept.load(SeqCst) || !call.writes() {
             return;
         }
+        let mut request = call.body.clone();
+        if call.operation == "PutRecords" {
+            // What was put is in the stream, and a run of hours puts much.
+            request["Records"].take();
+        }
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let write = Write {
             link: link.to_owned(),
             operation: call.operation.clone(),
@@ -64,11 +74,23 @@ impl Journal {
             table: call.table.clone(),
             carried,
             answered,
+            time: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
             status: answer.status,
-            request: call.body.clone(),
+            request,
             answer: serde_json::from_slice(&answer.body).unwrap_or_default(),
         };
         self.writes.lock().unwrap_or_else(PoisonError::into_inner).push(write);
+    }
+
+    /// Notes an answer to PutRecords that its worker does not get.
+    pub(super) fn note_untold(&self, answer: Value) {
+        if self.is_kept.load(SeqCst) {
+            self.untold.lock().unwrap_or_else(PoisonError::into_inner).push(answer);
+        }
+    }
+
+    pub(super) fn untold(&self) -> Vec<Value> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(super) fn writes(&self) -> Vec<Write> {

@@ -24,6 +24,8 @@ pub use fault::{Fault, Injected, Rule};
 pub use journal::Write;
 pub use link::{Held, Link};
 
+use serde_json::Value;
+
 use crate::services::Environment;
 use fault::Active;
 use serve::Shared;
@@ -82,6 +84,11 @@ impl Proxy {
     /// Remembers from now on what is written.
     pub fn keep_writes(&self) {
         self.shared.journal.keep();
+    }
+
+    /// The answers to PutRecords that were kept from workers, since [`Proxy::keep_writes`].
+    pub fn untold_answers(&self) -> Vec<Value> {
+        self.shared.journal.untold()
     }
 
     /// What was written, in the order in which the services answered.

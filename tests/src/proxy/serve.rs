@@ -149,6 +149,7 @@ impl Shared {
         if call.operation == "PutRecords" && answer.status == 200 {
             let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
             self.untold.fetch_add(put_records::stored(&answer), SeqCst);
+            self.journal.note_untold(answer);
         }
     }
 }

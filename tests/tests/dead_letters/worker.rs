@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 use shardmill_record::aggregate::{AGGREGATE_PARTITION_KEY, Aggregator};
 use shardmill_record::{HashKey, SequenceNumber, UserRecord};
@@ -49,13 +48,6 @@ fn lines(folder: &Path) -> Vec<Value> {
             whole.map(|line| serde_json::from_str(line).expect("JSON")).collect::<Vec<_>>()
         })
         .collect()
-}
-
-/// From now on no file of a worker grows beyond so many bytes; `None` for what this process may.
-fn limit_files(worker: &Worker, bytes: Option<u64>) {
-    let maximum = getrlimit(Resource::Fsize).maximum;
-    let pid = Pid::from_raw(worker.pid().cast_signed()).expect("a process has an id");
-    prlimit(Some(pid), Resource::Fsize, Rlimit { current: bytes.or(maximum), maximum }).expect("a limit");
 }
 
 /// Asserts that the checkpoint of the one shard has not passed a record.
@@ -135,7 +127,7 @@ async fn a_file_that_may_not_grow_is_followed_by_another_one_and_ends_no_worker(
     let home = TempDir::new().expect("a temporary folder");
     let mut worker = Worker::start_ready(&services, &in_folder(home.path())).await;
     // Room for one letter.
-    limit_files(&worker, Some(700_000));
+    worker.limit_files(Some(700_000));
     for number in 1..=3 {
         raw::put(&services, "input", &[Raw::new("key", poison(number, 400_000))]).await;
         worker.until("its letter", async |_| (lines(home.path()).len() as u64 == number).then_some(())).await;
@@ -151,7 +143,7 @@ async fn a_place_that_takes_nothing_holds_the_checkpoint_and_a_stop_and_the_reco
     let config = in_folder(home.path()).leases(Leases::Brief).top(r#"shutdown-timeout = "3s""#);
     let mut worker = Worker::start_ready(&services, &config).await;
     // No room for one letter.
-    limit_files(&worker, Some(300_000));
+    worker.limit_files(Some(300_000));
     raw::put(&services, "input", &[good(1), good(2)]).await;
     let poisoned = raw::put(&services, "input", &[Raw::new("key", poison(3, 400_000))]).await;
     raw::put(&services, "input", &[good(4)]).await;
@@ -178,13 +170,13 @@ async fn a_folder_with_no_room_is_waited_for_and_taken_up_again() {
     let services = Services::with_streams(1, 1).await;
     let home = TempDir::new().expect("a temporary folder");
     let mut worker = Worker::start_ready(&services, &in_folder(home.path())).await;
-    limit_files(&worker, Some(300_000));
+    worker.limit_files(Some(300_000));
     raw::put(&services, "input", &[Raw::new("key", poison(1, 400_000))]).await;
     let line = worker
         .until("a line about it", async |worker| worker.logged("WARN", "cannot be stored; trying on").first().cloned())
         .await;
     assert!(line["message"].as_str().is_some_and(|text| text.contains("limit on the size of files")), "{line}");
-    limit_files(&worker, None);
+    worker.limit_files(None);
     worker.until("the letter", async |_| (lines(home.path()).len() == 1).then_some(())).await;
     worker.until("its end", async |worker| worker.logged("INFO", "are stored again").first().map(drop)).await;
     assert_eq!(worker.metric(WAITING, "").await, 0.0);
