@@ -1,8 +1,11 @@
-//! An error and what lies beneath it: as one line for the operator, and by type for the code that sorts it. And errors
-//! that come again and again, as one line where they begin to last and one where they are over.
+//! An error and what lies beneath it: as one line for the operator, and by type for the code that sorts it. Errors
+//! that come again and again, as one line where they begin to last and one where they are over. Codes
+//! by which errors are looked up, with what there is to say about each.
 
+pub mod code;
 mod trouble;
 
+pub use code::{Code, Coded};
 pub use trouble::{Failing, Tell, Trouble};
 
 use std::error::Error;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng;
-use shardmill_cause::{Tell, Trouble, with_causes};
+use shardmill_cause::{Coded, Tell, Trouble, with_causes};
 use shardmill_lease::{HeldLease, LeaseKey};
 use shardmill_record::{Checkpoint, Position};
 use tokio::sync::watch;
@@ -164,7 +164,7 @@ impl Writer {
                     // Somebody has moved the row by hand: what it says is kept.
                     if !std::mem::replace(&mut refuses, true) {
                         tracing::warn!(
-                            processor = self.labels.processor, shard = %key, %position, %refused,
+                            processor = self.labels.processor, shard = %key, %position, %refused, code = %refused.code(),
                             "the lease table does not take the shard's checkpoints, and keeps its own, until they are beyond it"
                         );
                     }
@@ -178,7 +178,7 @@ impl Writer {
                         self.trouble.of_all.fails_because(&key, lasted, with_causes(&error))
                     {
                         tracing::warn!(
-                            processor = self.labels.processor, shard = %key, shards = failing, %position, error = with_causes(&error),
+                            processor = self.labels.processor, shard = %key, shards = failing, %position, error = with_causes(&error), code = %error.code(),
                             "checkpoints cannot be written; trying on, records after the last ones would be repeated by a successor"
                         );
                     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_lease::Handle;
 use shardmill_lease::StreamKey;
 use shardmill_lease::store::{self, KeyForm, StreamClaim, StreamIdentity, claim_stream, retire_leases};
@@ -121,10 +121,11 @@ async fn retire(
     match (retired.await?, next) {
         (Some(leases), Some(next)) => tracing::warn!(
             %processor, stream, leases, created_at, created_again_at = next.created_at,
+            code = %code::stream::STREAM_RECREATED,
             "the stream was deleted and created again: the old one's leases are removed, and it is read from its start position"
         ),
         (Some(leases), None) => tracing::warn!(
-            %processor, stream, leases, created_at, "the stream is gone: its leases are removed"
+            %processor, stream, leases, created_at, code = %code::stream::STREAM_GONE, "the stream is gone: its leases are removed"
         ),
         (None, _) => {
             tracing::info!(%processor, stream, created_at, "the old stream's leases were removed by another worker")
@@ -152,7 +153,7 @@ where
                 failures += 1;
                 if failures == 1 {
                     tracing::warn!(
-                        %processor, error = with_causes(&error), "the lease table cannot be reached yet; trying on"
+                        %processor, error = with_causes(&error), code = %error.code(), "the lease table cannot be reached yet; trying on"
                     );
                 }
                 sleep(parts.options().backoff.delay(failures, rand::random())).await;
@@ -217,7 +218,7 @@ async fn restore(stream: &Stream, parts: &Parts) -> Result<(), Error> {
                 wait(stream, parts, "it was deleted; waiting for it to be created again");
                 if looks == LOOKS {
                     tracing::warn!(
-                        %processor, stream = %name,
+                        %processor, stream = %name, code = %code::stream::STREAM_GONE,
                         "the stream was deleted: what was not read of it is lost; its leases are retired, and it is read anew when it is created again"
                     );
                     retire(parts, name, &known.identity(), None).await?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_cause::code;
 use shardmill_lease::balance::Balance;
 use shardmill_lease::store::{self, KeyForm, Store};
 use shardmill_lease::{Clock, Coordinator, Event, Handle};
@@ -345,7 +346,7 @@ fn report(options: &Options, ended: Result<(ShardId, Ended), tokio::task::JoinEr
         }
         Err(error) => {
             // Its lease was dropped with it, so that the shard is taken up again.
-            tracing::error!(processor = %options.processor, %error, "a shard's task broke down, please report it");
+            tracing::error!(processor = %options.processor, %error, code = %code::engine::BROKEN, "a shard's task broke down, please report it");
         }
     }
 }

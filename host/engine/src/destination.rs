@@ -8,6 +8,7 @@ use shardmill_lease::Fence;
 use shardmill_record::{Batch, UserRecord};
 
 use crate::batch_work::Scene;
+use crate::coded::with_code;
 use crate::leave::Leave;
 use crate::{Caused, Stage};
 
@@ -108,7 +109,7 @@ impl Destinations {
                         let records = outputs.into_iter().map(|caused| caused.output.record).collect();
                         destination.send(records, &fence).await.map_err(|error| match error {
                             SendError::Fenced => Leave::Lost,
-                            refused @ SendError::Refused { .. } => Leave::stop(refused.to_string()),
+                            refused @ SendError::Refused { .. } => Leave::stop(with_code(&refused)),
                         })
                     }
                     Some(Target::Stage(stage)) => match stage.upgrade() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use shardmill_cause::with_causes;
+use shardmill_cause::{code, with_causes};
 use shardmill_lease::LeaseKey;
 use shardmill_lease::store::Store;
 use shardmill_record::{Page, SequenceNumber, ShardId};
@@ -123,7 +123,7 @@ impl InputReader {
                 self.sources.metrics.gap(self.stream.name(), Left::Nothing);
                 tracing::warn!(
                     processor = %self.stream.input.options.processor, stream = %self.stream.name(), shard = %self.shard,
-                    from = %self.from, then = "its lease is ended, and the shards that follow are read",
+                    from = %self.from, then = "its lease is ended, and the shards that follow are read", code = %code::stream::SHARD_GONE,
                     "the stream does not list the shard any more: what was not read of it is gone with its retention"
                 );
                 self.retention = None;
@@ -251,6 +251,7 @@ impl InputReader {
             %checkpoint, left = left.as_str(), first = first.map(|(number, _)| number.to_string()),
             first_arrived = first.map(|(_, arrival)| ReadFrom::AtTimestamp(*arrival).to_string()),
             checkpoint_arrived = "not known", retention_hours = self.stream.retention_hours(), then,
+            code = %code::stream::OUT_OF_RETENTION,
             "the checkpoint is out of the stream's retention: records after it may be lost"
         );
     }

@@ -10,6 +10,7 @@ mod batch_work;
 mod budget;
 mod checkpointer;
 mod claim;
+mod coded;
 mod consumer;
 mod control;
 mod dead_letter;

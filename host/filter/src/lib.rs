@@ -17,6 +17,7 @@
 //! # Ok::<(), shardmill_filter::Error>(())
 //! ```
 
+mod coded;
 mod condition;
 mod error;
 mod filter;

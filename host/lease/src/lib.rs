@@ -11,6 +11,7 @@ mod bell;
 pub mod change;
 pub mod clear;
 mod clock;
+mod coded;
 mod coordinator;
 mod fence;
 mod fleet;

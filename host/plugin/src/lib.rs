@@ -15,6 +15,7 @@
 mod abi;
 mod backtrace;
 mod cache;
+mod coded;
 mod compiler;
 mod digest;
 mod engine;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde_json::Value;
+use shardmill_cause::Coded;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use wasmtime::Engine;
@@ -187,7 +188,7 @@ impl Plugin {
     pub(crate) async fn end(&self, mut instance: Instance) {
         if let Err(failure) = instance.shutdown().await {
             let (processor, guest) = (self.processor(), self.module().name());
-            tracing::warn!(processor, guest, %failure, "a guest failed when it was shut down");
+            tracing::warn!(processor, guest, %failure, code = %failure.code(), "a guest failed when it was shut down");
         }
         instance.dismantle().await;
     }

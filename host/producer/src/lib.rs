@@ -42,6 +42,7 @@ mod answer;
 mod backoff;
 mod batch;
 mod call;
+mod coded;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_kinesis::Client;
+use shardmill_cause::code;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -181,7 +182,8 @@ impl Shards {
         if has_map && !std::mem::replace(&mut state.is_told, true) {
             tracing::warn!(
                 stream = &*self.stream,
-                code = failure.code,
+                service_code = failure.code,
+                code = %code::producer::NOT_TAKEN,
                 reason = failure.reason,
                 "the stream's shards have changed and cannot be listed; sending goes on by the old shard map"
             );

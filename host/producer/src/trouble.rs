@@ -4,6 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
+use shardmill_cause::code;
+
 use crate::answer::Failure;
 
 /// Throttles belong to ordinary operation; those that last so long are told.
@@ -58,7 +60,8 @@ impl Trouble<'_> {
             let lasted_ms = u64::try_from(lasted.as_millis()).unwrap_or(u64::MAX);
             tracing::warn!(
                 stream = self.troubles.stream,
-                code = failure.code,
+                service_code = failure.code,
+                code = %code::producer::NOT_TAKEN,
                 reason = failure.reason,
                 lasted_ms,
                 "records cannot be stored; trying on. {}",

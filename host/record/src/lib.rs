@@ -9,6 +9,7 @@
 pub mod aggregate;
 mod batch;
 mod checkpoint;
+mod coded;
 mod hash_key;
 mod page;
 mod sequence_number;

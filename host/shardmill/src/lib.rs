@@ -13,6 +13,7 @@
 pub mod admin;
 pub mod aws;
 pub mod cli;
+mod coded;
 mod compile;
 pub mod config;
 mod dead_letters;

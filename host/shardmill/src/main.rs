@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    shardmill::cli::run(shardmill::cli::Arguments::parse())
+    shardmill::cli::run(shardmill::cli::arguments())
 }

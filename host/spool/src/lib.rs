@@ -12,6 +12,7 @@
 //! from them; `database` changes them and checks them; `writer` is the thread that owns the database; `state` is what
 //! the handles know without asking it.
 
+mod coded;
 mod database;
 mod drain;
 mod error;

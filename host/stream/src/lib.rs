@@ -5,6 +5,7 @@
 //! [`PollingReader`] does it by GetRecords. [`retention`] tells whether a checkpoint can still be read. Everything that
 //! decides is a pure function over plain data; the service is asked in `service` and `polling` only.
 
+mod coded;
 mod error;
 pub mod lineage;
 mod metrics;

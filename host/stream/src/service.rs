@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::DateTime;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use aws_smithy_types::retry::RetryConfig;
+use shardmill_cause::Coded;
 use shardmill_record::{HashKeyRange, SequenceNumber, ShardId, StreamArn};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
@@ -118,7 +119,7 @@ impl Kinesis {
                 }
                 Err(error) if error.is_transient() || error.kind() == Kind::InvalidAnswer => {
                     let since = *silent_since.get_or_insert_with(|| {
-                        warn!(stream, %error, "cannot ask for the stream yet; trying for a minute");
+                        warn!(stream, %error, code = %error.code(), "cannot ask for the stream yet; trying for a minute");
                         Instant::now()
                     });
                     if since.elapsed() >= PATIENCE {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::processing::{Attempt, Trials};
 use super::{BatchWork, Leave};
+use crate::coded::with_code;
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Applied, Backoff, BatchProgress, DeadLetter, DeadLetterError, Decision, GivenUp, Hook, Scope, Then};
@@ -138,7 +139,7 @@ impl BatchWork {
         match stored {
             Ok(()) => Ok(()),
             Err(DeadLetterError::Fenced) => Err(Leave::Lost),
-            Err(refused) => Err(Leave::stop(refused.to_string())),
+            Err(refused) => Err(Leave::stop(with_code(&refused))),
         }
     }
 

@@ -3,11 +3,13 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use shardmill_cause::{Coded, code};
 use shardmill_plugin::{Failure, Outcome, ProcessError};
 use shardmill_record::{Batch, BatchBuilder, Position};
 use tokio::time::Instant;
 
 use super::{BatchWork, Leave, Ledger};
+use crate::coded::with_code;
 use crate::live::Activity;
 use crate::status::ShardState;
 use crate::{Answer, Applied, BatchProgress, Caused, Decision, Delivery, GivenUp};
@@ -276,7 +278,7 @@ impl BatchWork {
 }
 
 fn asked_to_stop(message: &str) -> Leave {
-    Leave::stop(format!("its processor asked for it: {message}"))
+    Leave::stop(format!("its processor asked for it: {message} ({})", code::plugin::GUEST_STOP))
 }
 
 /// Says which record is given up; or which batch, where one record of it has spoiled the call and any may have.
@@ -307,7 +309,9 @@ fn suspect(part: &Batch, failure: &Failure) -> Option<usize> {
 /// A failure, with the position of the record that it is about, where one is.
 fn with_record(part: &Batch, failure: &Failure) -> String {
     match suspect(part, failure) {
-        Some(index) => format!("{failure}: caused by the record at {}", part.position(index)),
-        None => failure.to_string(),
+        Some(index) => {
+            format!("{failure}: caused by the record at {} ({})", part.position(index), failure.code())
+        }
+        None => with_code(failure),
     }
 }

@@ -6,6 +6,7 @@ use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::ShardTask;
+use crate::coded::with_code;
 use crate::feed::{Fed, PAGE_BYTES};
 use crate::leave::Leave;
 use crate::live::Activity;
@@ -103,7 +104,7 @@ impl ShardTask {
     pub(super) fn take(&mut self, fed: Option<Result<Fed, shardmill_stream::Error>>) -> Result<bool, Leave> {
         let fed = match fed {
             Some(Ok(fed)) => fed,
-            Some(Err(error)) => return Err(Leave::stop(format!("it cannot be read: {error}"))),
+            Some(Err(error)) => return Err(Leave::stop(format!("it cannot be read: {}", with_code(&error)))),
             None => return Err(Leave::stop("its reader has ended without saying why")),
         };
         let empty = fed.page.is_empty();

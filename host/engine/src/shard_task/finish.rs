@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 
 use super::{Ended, ShardTask};
 use crate::batch_work::HookEnd;
@@ -154,7 +154,7 @@ impl ShardTask {
         if let Err(error) = released {
             // It expires by itself then; nothing is lost but time.
             tracing::warn!(
-                processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(&error),
+                processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(&error), code = %error.code(),
                 "the lease could not be released; a successor must wait until it expires"
             );
         }
@@ -174,8 +174,10 @@ impl ShardTask {
             Scope::Worker => "the failure policy stops the processor on this worker; its leases go to other workers",
             Scope::Process => "the failure policy stops the process",
         };
+        let code = if scope == Scope::Shard { code::engine::SHARD_STOPPED } else { code::engine::STOPPED };
         tracing::error!(
-            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard, reason, "{remedy}"
+            processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard, reason, %code,
+            "{remedy}"
         );
         let stopped = Counted::new(self.work.metrics.shards_stopped.get_or_create(&self.work.labels).clone());
         self.scene.status.set_state(ShardState::Stopped { reason: reason.clone() });

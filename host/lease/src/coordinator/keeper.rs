@@ -1,7 +1,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use shardmill_cause::{Tell, with_causes};
+use shardmill_cause::{Coded, Tell, with_causes};
 use tokio_util::sync::CancellationToken;
 
 use crate::Moment;
@@ -85,12 +85,12 @@ pub(super) async fn keep(
         Lost::Released => match writer.release().await {
             Ok(()) => tracing::info!(lease = %key, %epoch, "lease released"),
             Err(error) => {
-                let error = with_causes(&error);
-                tracing::warn!(lease = %key, %epoch, error, "lease let go, and not released: it is free when it has expired");
+                let (code, error) = (error.code(), with_causes(&error));
+                tracing::warn!(lease = %key, %epoch, error, %code, "lease let go, and not released: it is free when it has expired");
             }
         },
         Lost::Completed => tracing::info!(lease = %key, %epoch, "lease completed: its shard is done"),
-        lost => tracing::warn!(lease = %key, %epoch, reason = %lost, "lease lost"),
+        lost => tracing::warn!(lease = %key, %epoch, reason = %lost, code = %lost.code(), "lease lost"),
     }
     writer.surroundings().recorder.ended(&lost);
     gone.cancelled().await;
@@ -140,10 +140,10 @@ async fn renew(writer: &Writer, pace: &Pace, draining: &CancellationToken, hand_
 
 fn fails(writer: &Writer, lasted: Duration, error: &Error) {
     let (surroundings, lease) = (writer.surroundings(), writer.lease());
-    let error = with_causes(error);
+    let (code, error) = (error.code(), with_causes(error));
     if let Tell::Lasts { failing } = surroundings.trouble.fails_because(&lease.key, lasted, error.clone()) {
         let application = surroundings.recorder.application();
-        tracing::warn!(application, lease = %lease.key, leases = failing, error, "leases cannot be renewed; trying until they expire");
+        tracing::warn!(application, lease = %lease.key, leases = failing, error, %code, "leases cannot be renewed; trying until they expire");
     }
 }
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, OnceLock};
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shardmill_cause::{Trouble, with_causes};
+use shardmill_cause::{Coded, Trouble, with_causes};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -351,7 +351,7 @@ impl Coordinator {
         }
         let (now, reason) = (self.surroundings.clock.now(), with_causes(&error));
         if self.take_fails.is_none() {
-            tracing::warn!(application = self.options.application, error = reason, "leases cannot be taken; trying on");
+            tracing::warn!(application = self.options.application, error = reason, code = %error.code(), "leases cannot be taken; trying on");
         }
         let since = self.take_fails.as_ref().map_or(now, |(trouble, _)| trouble.since);
         self.take_fails = Some((TableTrouble { since, reason }, now));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use rand::Rng;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, with_causes};
 
 use super::acquire::{Order, Reason};
 use super::member::{Beat, Membership};
@@ -106,8 +106,8 @@ impl Coordinator {
         // A throttle or an answer that is lost passes; before anything has worked it is all that there is to tell.
         let lasts = !self.rounds.has_worked || now.saturating_since(since) >= self.options.scan_interval / 2;
         if lasts && !std::mem::replace(&mut self.rounds.told, true) {
-            let (application, error) = (&self.options.application, with_causes(&error));
-            tracing::warn!(application, error, "the lease table cannot be used; held leases are kept, none is taken");
+            let (application, code, error) = (&self.options.application, error.code(), with_causes(&error));
+            tracing::warn!(application, error, %code, "the lease table cannot be used; held leases are kept, none is taken");
         }
         // What this worker may not do or cannot reach, another one may.
         if now.saturating_since(since) >= self.options.expiry && self.is_scanner() {
@@ -188,7 +188,7 @@ impl Coordinator {
             Verdict::Alone | Verdict::Known => {}
             Verdict::Gone => tracing::info!(application, %worker, "no other process uses this worker's id any more"),
             Verdict::Found(twin) => tracing::error!(
-                application, %worker, started_ms = twin.joined,
+                application, %worker, started_ms = twin.joined, code = %twin.code(),
                 "another process uses this worker's id; one of the two will stop: give each worker a `worker-id` of its own, or leave the key out"
             ),
             Verdict::Yield(twin) => {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+use shardmill_cause::{Coded, code};
 use shardmill_record::Checkpoint;
 use tokio::time::timeout;
 
@@ -237,7 +238,7 @@ impl Scanner {
         let Some(Stranger { holder, lease, is_alive: true }) = self.stranger(scan) else { return };
         if self.strangers.insert(holder.clone()) {
             tracing::warn!(
-                application, worker = %holder, %lease,
+                application, worker = %holder, %lease, code = %code::lease::FOREIGN,
                 "a worker that is none of Shardmill's renews leases of this table; its leases are left to it"
             );
         }
@@ -318,7 +319,7 @@ impl Scanner {
     fn report(&mut self, invalid: &[InvalidRow], application: &str) {
         for row in invalid {
             if self.reported.insert(row.key.clone()) {
-                tracing::error!(application, %row, "a broken lease is left alone: its shard is not processed; repair or delete the row");
+                tracing::error!(application, %row, code = %row.code(), "a broken lease is left alone: its shard is not processed; repair or delete the row");
             }
         }
         let still: HashSet<&LeaseKey> = invalid.iter().map(|row| &row.key).collect();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use shardmill_cause::Coded;
 use shardmill_record::UserRecord;
 use shardmill_spool::{Answer, Batch, Drained, Next, Pacing, Sender};
 use tokio::sync::Notify;
@@ -99,7 +100,7 @@ impl Work {
                     }
                     (Next::Pause, Some(error)) => {
                         if failures == 0 {
-                            tracing::error!(stream, %error, "records stay in the spool until this is mended");
+                            tracing::error!(stream, %error, code = %error.code(), "records stay in the spool until this is mended");
                         }
                         failures += 1;
                         self.rest(failures).await;

@@ -7,8 +7,9 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Code, Coded, code, with_causes};
 use shardmill_plugin::Digest;
+use tokio::task::JoinError;
 
 use super::Sources;
 use crate::deploy::{Candidate, Deployed, Refusal, Reloader, Why};
@@ -47,7 +48,7 @@ pub(super) async fn deploy(
     let expect = match text(DIGEST).map(|text| Digest::parse(text.trim()).ok_or(text)) {
         Some(Err(text)) => {
             let reason = format!("`{DIGEST}: {text}` is not a SHA-256: 64 hexadecimal digits are expected");
-            return refuse(StatusCode::BAD_REQUEST, &reason);
+            return refuse(StatusCode::BAD_REQUEST, code::deploy::DIGEST, &reason);
         }
         given => given.and_then(Result::ok),
     };
@@ -64,8 +65,8 @@ pub(super) async fn deploy(
     });
     let (deployed, stopped_shards, file) = match deploying.await {
         Ok(Ok(deployed)) => deployed,
-        Ok(Err(refusal)) => return refuse(status_of(&refusal), &with_causes(&refusal)),
-        Err(broken) => return refuse(StatusCode::INTERNAL_SERVER_ERROR, &broken.to_string()),
+        Ok(Err(refusal)) => return refuse(status_of(&refusal), refusal.code(), &with_causes(&refusal)),
+        Err(broken) => return broke_down(&broken),
     };
     let lasts = format!(
         "it lasts until this worker's next start, until {file} changes, or until another version is deployed to the whole \
@@ -84,14 +85,15 @@ pub(super) async fn reload(State(sources): State<Sources>) -> Response {
     let reloader = sources.reloader.clone();
     match tokio::spawn(async move { reloader.reload(Why::Request).await }).await {
         Ok(report) => {
-            let code = if report.refused.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+            let status = if report.refused.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
             let mut body = json!(report);
             if let Some(reason) = &report.refused {
                 body["error"] = format!("the configuration is not taken, nothing has changed: {reason}").into();
+                body["code"] = code::deploy::NOT_TAKEN.name().into();
             }
-            (code, Json(body)).into_response()
+            (status, Json(body)).into_response()
         }
-        Err(broken) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &broken.to_string()),
+        Err(broken) => broke_down(&broken),
     }
 }
 
@@ -119,6 +121,10 @@ fn status_of(refusal: &Refusal) -> StatusCode {
     }
 }
 
-fn refuse(code: StatusCode, reason: &str) -> Response {
-    (code, Json(json!({ "error": reason }))).into_response()
+fn refuse(status: StatusCode, code: Code, reason: &str) -> Response {
+    (status, Json(json!({ "error": reason, "code": code.name() }))).into_response()
+}
+
+fn broke_down(broken: &JoinError) -> Response {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, code::process::BROKE_DOWN, &broken.to_string())
 }

@@ -3,6 +3,7 @@
 use aws_config::SdkConfig;
 use aws_sdk_kinesis::Client;
 use clap::Args;
+use shardmill_cause::code;
 use shardmill_record::StreamArn;
 use shardmill_stream::Kinesis;
 use tokio_util::sync::CancellationToken;
@@ -101,7 +102,7 @@ fn has_region(sdk: &SdkConfig) -> bool {
 }
 
 fn no_region(help: &str) -> Failure {
-    Failure::configuration("no AWS region is set").help(help)
+    Failure::configuration("no AWS region is set").code(code::config::NO_REGION).help(help)
 }
 
 // === impl Access ===

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use miette::{Diagnostic, MietteHandlerOpts, Report};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Code, Coded, code, with_causes};
 
 use super::{output, text};
 use crate::config;
@@ -25,6 +25,7 @@ enum Status {
 #[derive(Debug)]
 pub struct Failure {
     status: Status,
+    code: Code,
     report: Report,
 }
 
@@ -44,7 +45,7 @@ impl Failure {
     fn plain(status: Status, message: impl Into<String>, help: Option<String>) -> Self {
         let message = text::lines(&message.into());
         let help = help.map(|help| text::lines(&help));
-        Self { status, report: Report::new(Plain { message, help }) }
+        Self { status, code: status.code(), report: Report::new(Plain { message, help }) }
     }
 
     pub(super) fn of_class(class: Class, message: String) -> Self {
@@ -96,7 +97,13 @@ impl Failure {
     #[must_use]
     pub fn help(self, help: impl Into<String>) -> Self {
         let help = help.into();
-        Self::plain(self.status, self.report.to_string(), (!help.is_empty()).then_some(help))
+        Self::plain(self.status, self.report.to_string(), (!help.is_empty()).then_some(help)).code(self.code)
+    }
+
+    /// Says more than its status does.
+    #[must_use]
+    pub fn code(self, code: Code) -> Self {
+        Self { code, ..self }
     }
 
     /// What has failed, without what to do.
@@ -116,14 +123,34 @@ impl Failure {
 
     /// In the place of what could not be had.
     pub(super) fn json(&self) -> serde_json::Value {
-        serde_json::json!({ "error": self.message() })
+        serde_json::json!({ "error": self.message(), "code": self.code.name() })
     }
 
     /// Shows the failure on standard error and gives the exit status.
     pub fn report(self) -> ExitCode {
-        output::say(format_args!("{:?}", self.report));
+        output::say(format_args!("{}\n{}", format!("{:?}", self.report).trim_end(), more(self.code)));
         ExitCode::from(self.status as u8)
     }
+}
+
+// === impl Status ===
+
+impl Status {
+    /// What can be said of a failure of which nothing else is known.
+    fn code(self) -> Code {
+        match self {
+            Self::Usage => code::command::USAGE,
+            Self::Stopped => code::engine::STOPPED,
+            Self::Running | Self::Unavailable | Self::Deferred | Self::NotPermitted | Self::Configuration => {
+                code::command::FAILED
+            }
+        }
+    }
+}
+
+/// The line beneath a failure, beside its help.
+pub(super) fn more(code: Code) -> String {
+    format!("  code: {code} (`shardmill explain {code}` says more)")
 }
 
 /// Failures are shown in lines as long as they are: ids of shards, which are copied from them, would be broken at their
@@ -135,19 +162,19 @@ pub(super) fn keep_lines_whole() {
 
 impl From<config::Error> for Failure {
     fn from(error: config::Error) -> Self {
-        Self { status: Status::Configuration, report: Report::new(error) }
+        Self { status: Status::Configuration, code: Coded::code(&error), report: Report::new(error) }
     }
 }
 
 impl From<crate::telemetry::Error> for Failure {
     fn from(error: crate::telemetry::Error) -> Self {
-        Self::configuration(error.to_string())
+        Self::configuration(error.to_string()).code(error.code())
     }
 }
 
 impl From<crate::Error> for Failure {
     fn from(error: crate::Error) -> Self {
-        Self::of_class(error.class(), with_causes(&error))
+        Self::of_class(error.class(), with_causes(&error)).code(error.code())
     }
 }
 
@@ -156,11 +183,12 @@ impl From<&shardmill_producer::Error> for Failure {
         use shardmill_producer::Error;
 
         let message = with_causes(error);
-        match error {
+        let failure = match error {
             Error::Rejected { .. } if error.is_denied() => Self::not_permitted(message),
             Error::Rejected { .. } => Self::unavailable(message),
             Error::Refused { .. } | Error::Stopped { .. } => Self::running(message),
-        }
+        };
+        failure.code(error.code())
     }
 }
 
@@ -169,19 +197,21 @@ impl From<shardmill_spool::Error> for Failure {
         use shardmill_spool::Error;
 
         let message = with_causes(&error);
-        match error {
+        let code = error.code();
+        let failure = match error {
             Error::InUse { .. } | Error::Taken { .. } => Self::unavailable(message),
             Error::NotThere(_) | Error::Options(_) | Error::Foreign { .. } | Error::NotPrivate { .. } => {
                 Self::configuration(message)
             }
             _other => Self::running(message),
-        }
+        };
+        failure.code(code)
     }
 }
 
 impl From<shardmill_stream::Error> for Failure {
     fn from(error: shardmill_stream::Error) -> Self {
-        Self::of_class(Class::of_stream(error.kind()), with_causes(&error))
+        Self::of_class(Class::of_stream(error.kind()), with_causes(&error)).code(error.code())
     }
 }
 
@@ -196,5 +226,13 @@ mod tests {
         let shown = failure.report.help().expect("help").to_string();
         assert_eq!(shown, "try b\\u{202e}");
         assert!(Failure::running("a").help("").report.help().is_none());
+    }
+
+    #[test]
+    fn a_code_outlives_the_help_that_is_added() {
+        let failure = Failure::running("no column").code(code::input::COLUMNS).help("try b");
+        assert_eq!(failure.json()["code"], code::input::COLUMNS.name());
+        assert_eq!(Failure::usage("a").json()["code"], code::command::USAGE.name());
+        assert!(more(failure.code).contains(&format!("`shardmill explain {}`", code::input::COLUMNS)));
     }
 }

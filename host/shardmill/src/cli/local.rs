@@ -1,7 +1,7 @@
 //! `shardmill local`
 
 use clap::Args;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, with_causes};
 
 use super::{Failure, output, signals};
 use crate::local::{Local, Options};
@@ -37,7 +37,8 @@ pub(super) async fn run(arguments: &Arguments) -> Result<(), Failure> {
         enforce_limits: arguments.enforce_limits,
         ..Options::default()
     };
-    let local = Local::start(options).await.map_err(|error| Failure::unavailable(with_causes(&error)))?;
+    let local =
+        Local::start(options).await.map_err(|error| Failure::unavailable(with_causes(&error)).code(error.code()))?;
     let environment = local.endpoints().environment();
     if arguments.json {
         let object: serde_json::Map<_, _> =

@@ -2,9 +2,11 @@
 
 mod access;
 mod check;
+mod coded;
 mod dead_letters;
 mod demo;
 mod exit;
+mod explain;
 mod fleet_status;
 mod grants;
 mod graph;
@@ -26,6 +28,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use shardmill_cause::code;
 
 use crate::admin::commands::Command as Order;
 use crate::text;
@@ -49,6 +52,7 @@ Examples:
   shardmill put orders events.jsonl --key-field /user    records into a stream
   shardmill stream describe orders            a stream's shards; list, create, split, merge, scale and delete likewise
   shardmill spool drain --folder /var/lib/orders     send what an outage left on the disk
+  shardmill explain SM0303                    what does the code of an error mean, and what is to be done?
 
 AWS is reached as the AWS SDKs do: AWS_REGION, AWS_PROFILE, AWS_ENDPOINT_URL_KINESIS, instance roles, ...
 Exit status: 0 done, 1 failed while running, 2 wrong usage, 69 a service or port is not available,
@@ -111,6 +115,9 @@ enum Command {
     /// Begin a plugin, try it, measure it, look at it, and deploy it.
     #[command(subcommand)]
     Plugin(plugin::Command),
+    /// Say what the code of an error means, what is kept where it happens, and what to do; or list all codes.
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(explain::Arguments),
     /// Compile the component on standard input, for the host that has started this.
     #[command(name = crate::compile::COMMAND, hide = true)]
     CompileGuest {
@@ -126,6 +133,19 @@ struct ConfigArguments {
     config: PathBuf,
 }
 
+/// The command line of this process; one that is wrong ends it with 2, and with the code of that.
+pub fn arguments() -> Arguments {
+    Arguments::try_parse().unwrap_or_else(|error| {
+        let is_wrong = error.use_stderr();
+        // Where nobody reads it, the status says it.
+        let _unread = error.print();
+        if is_wrong {
+            output::say(format_args!("{}", exit::more(code::command::USAGE).trim_start()));
+        }
+        std::process::exit(error.exit_code())
+    })
+}
+
 /// Carries out a command line.
 pub fn run(arguments: Arguments) -> ExitCode {
     if let Command::CompileGuest { memory } = arguments.command {
@@ -136,11 +156,15 @@ pub fn run(arguments: Arguments) -> ExitCode {
     exit::keep_lines_whole();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::running(format!("the async runtime cannot start: {error}")).report(),
+        Err(error) => {
+            return Failure::running(format!("the async runtime cannot start: {error}"))
+                .code(code::process::MACHINE)
+                .report();
+        }
     };
     let result = runtime.block_on(async {
         if let Err(error) = outlive_file_limits() {
-            return Err(Failure::running(format!("signals cannot be received: {error}")));
+            return Err(Failure::running(format!("signals cannot be received: {error}")).code(code::process::MACHINE));
         }
         match arguments.command {
             Command::Run(arguments) => run::run(&arguments).await,
@@ -159,6 +183,7 @@ pub fn run(arguments: Arguments) -> ExitCode {
             Command::Stream(command) => stream::run(&command).await,
             Command::Spool(command) => spool::run(&command).await,
             Command::Plugin(command) => plugin::run(&command).await,
+            Command::Explain(arguments) => explain::explain(&arguments),
             Command::CompileGuest { .. } => Ok(()),
         }
     });

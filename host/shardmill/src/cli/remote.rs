@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, Uri, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Code, code, with_causes};
 use shardmill_stream::StartPosition;
 use tokio::net::TcpStream;
 
@@ -197,8 +197,9 @@ async fn send(
     if *json {
         output::line(format_args!("{answer:#}"));
     }
-    let Answer { shards, not_reached, .. } = serde_json::from_value(answer)
-        .map_err(|error| Failure::running(format!("the answer of {} makes no sense: {error}", server.admin)))?;
+    let Answer { shards, not_reached, .. } = serde_json::from_value(answer).map_err(|error| {
+        Failure::running(format!("the answer of {} makes no sense: {error}", server.admin)).code(code::command::ANSWER)
+    })?;
     for ShardResult { shard, stream, result, .. } in shards.iter().filter(|_| !json) {
         output::line(format_args!("{shard} of stream {stream}: {result}"));
     }
@@ -208,10 +209,11 @@ async fn send(
     let all = shards.len() + not_reached.len();
     match shards.iter().filter(|shard| !shard.done).count() + not_reached.len() {
         _ if shards.is_empty() => {
-            Err(Failure::running(format!("this worker has no shard of {processor}: nothing was done")))
+            Err(Failure::running(format!("this worker has no shard of {processor}: nothing was done"))
+                .code(code::command::NOT_DONE))
         }
         0 => Ok(()),
-        undone => Err(Failure::running(format!("not done for {undone} of {all} shards"))),
+        undone => Err(Failure::running(format!("not done for {undone} of {all} shards")).code(code::command::NOT_DONE)),
     }
 }
 
@@ -219,8 +221,10 @@ async fn send(
 pub(super) async fn ask(server: &Uri, method: Method, question: Question<'_>) -> Result<(u16, Bytes), Failure> {
     let Question { path, token, headers, body, limit } = question;
     let limit = limit.unwrap_or(LIMIT);
-    let wrong =
-        |what: &str| Failure::configuration(format!("`{server}` is not the address of an admin server: {what}"));
+    let wrong = |what: &str| {
+        Failure::configuration(format!("`{server}` is not the address of an admin server: {what}"))
+            .code(code::command::ADMIN_ADDRESS)
+    };
     if server.scheme_str() != Some("http") {
         return Err(wrong("http://ADDRESS:PORT is expected"));
     }
@@ -235,14 +239,15 @@ pub(super) async fn ask(server: &Uri, method: Method, question: Question<'_>) ->
         request = request.header(name, value);
     }
     if let Some(token) = token {
-        let mut value = header::HeaderValue::from_bytes(&[b"Bearer ", token.trim_ascii()].concat())
-            .map_err(|_| Failure::configuration("the token holds characters that no token has"))?;
+        let mut value = header::HeaderValue::from_bytes(&[b"Bearer ", token.trim_ascii()].concat()).map_err(|_| {
+            Failure::configuration("the token holds characters that no token has").code(code::command::TOKEN)
+        })?;
         value.set_sensitive(true);
         request = request.header(header::AUTHORIZATION, value);
     }
-    let request = request
-        .body(Full::new(Bytes::from(body)))
-        .map_err(|error| Failure::configuration(format!("`{path}` cannot be asked for: {error}")))?;
+    let request = request.body(Full::new(Bytes::from(body))).map_err(|error| {
+        Failure::configuration(format!("`{path}` cannot be asked for: {error}")).code(code::command::ADMIN_ADDRESS)
+    })?;
     let exchange = async {
         let stream = TcpStream::connect((host, port)).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -264,9 +269,13 @@ pub(super) async fn ask(server: &Uri, method: Method, question: Question<'_>) ->
         Ok(Err(error)) => {
             let reason = with_causes(error.as_ref());
             Err(Failure::unavailable(format!("{server} cannot be reached: {reason}"))
+                .code(code::command::UNREACHABLE)
                 .help("name the worker's admin server with --admin URL; its log says where it listens"))
         }
-        Err(_elapsed) => Err(Failure::unavailable(format!("{server} does not answer within {limit:?}"))),
+        Err(_elapsed) => {
+            Err(Failure::unavailable(format!("{server} does not answer within {limit:?}"))
+                .code(code::command::UNREACHABLE))
+        }
     }
 }
 
@@ -277,13 +286,20 @@ pub(super) fn expect(code: u16, body: &[u8]) -> Result<Value, Failure> {
         Some(error) => error.to_owned(),
         None => format!("HTTP status {code}, and nothing that can be read: is this a worker's admin server?"),
     };
-    match (code, &value) {
-        (200, Some(_)) => Ok(value.unwrap_or_default()),
-        (422, _) => Err(Failure::configuration(said())),
-        (401 | 403, _) => Err(Failure::not_permitted(said())
-            .help("name the token's file with --token-file FILE, or set SHARDMILL_ADMIN_TOKEN")),
-        _ => Err(Failure::running(said())),
-    }
+    let failure = match (code, &value) {
+        (200, Some(_)) => return Ok(value.unwrap_or_default()),
+        (422, _) => Failure::configuration(said()).code(code::command::REFUSED_BY_WORKER),
+        (401 | 403, _) => Failure::not_permitted(said())
+            .code(code::command::TOKEN)
+            .help("name the token's file with --token-file FILE, or set SHARDMILL_ADMIN_TOKEN"),
+        _ => Failure::running(said()).code(code::command::NOT_DONE),
+    };
+    // What the worker knows is more particular.
+    let told = value.as_ref().and_then(|value| Code::parse(value["code"].as_str()?));
+    Err(match told {
+        Some(code) => failure.code(code),
+        None => failure,
+    })
 }
 
 fn text_of(value: &Value) -> String {
@@ -364,6 +380,7 @@ impl Token {
     pub(super) fn read(&self) -> Result<Vec<u8>, Failure> {
         let unreadable = |path: &Path, error: std::io::Error| {
             Failure::configuration(format!("the token's file {} cannot be read: {error}", path.display()))
+                .code(code::command::TOKEN)
         };
         match &self.token_file {
             Some(path) => read_token(path).map_err(|error| unreadable(path, error)),

@@ -1,6 +1,7 @@
 //! Signals: SIGTERM, Ctrl-C, SIGHUP, and one that is better an error.
 
 use rustix::process::Signal as Number;
+use shardmill_cause::code;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -53,7 +54,8 @@ fn stop_at(mut hangup: Option<Signal>) -> Result<CancellationToken, Failure> {
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Failure> {
-    signal(kind).map_err(|error| Failure::running(format!("signals cannot be received: {error}")))
+    signal(kind)
+        .map_err(|error| Failure::running(format!("signals cannot be received: {error}")).code(code::process::MACHINE))
 }
 
 async fn hung_up(hangup: &mut Option<Signal>) {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use serde::Deserialize as _;
+use shardmill_cause::Coded;
+use shardmill_cause::code::config as code;
 use shardmill_engine::{CheckpointBy, Delivery};
 use shardmill_filter::{OnInvalidJson, Pattern};
 
@@ -59,7 +61,11 @@ pub(super) fn flow(
     let mut batchers: Vec<Batcher> = Vec::new();
     if own.batchers.len() > MAX_BATCHERS {
         let count = own.batchers.len();
-        return wrong(&at("batchers"), format!("{count} batchers are too many: {MAX_BATCHERS} are allowed"));
+        return wrong(
+            code::OUT_OF_BOUNDS,
+            &at("batchers"),
+            format!("{count} batchers are too many: {MAX_BATCHERS} are allowed"),
+        );
     }
     for (index, section) in own.batchers.iter().enumerate() {
         let place = format!("[{index}]");
@@ -86,11 +92,11 @@ pub(super) fn in_order(processor: &str, flow: &Flow, delivery: Delivery, checkpo
         _ => return Ok(()),
     };
     if flow.parallelism > 1 {
-        let lanes = wrong(&["processors", processor, "parallelism"], format!("with `{setting}` {why}"));
+        let lanes = wrong(code::TOGETHER, &["processors", processor, "parallelism"], format!("with `{setting}` {why}"));
         return helped(lanes, format!("1 is what `{setting}` allows: leave one of the two out"));
     }
     if !flow.batchers.is_empty() {
-        let batchers = wrong(&["processors", processor, "batchers"], format!("with `{setting}` {why}"));
+        let batchers = wrong(code::TOGETHER, &["processors", processor, "batchers"], format!("with `{setting}` {why}"));
         return helped(batchers, format!("`{setting}` allows none: leave one of the two out"));
     }
     Ok(())
@@ -99,11 +105,12 @@ pub(super) fn in_order(processor: &str, flow: &Flow, delivery: Delivery, checkpo
 fn batcher_name(path: &[&str], text: &str, before: &[Batcher]) -> Checked<()> {
     name(path, text)?;
     if text == DEFAULT {
-        let taken = wrong(path, format!("`{DEFAULT}` is what the records are called that no batcher takes"));
+        let taken =
+            wrong(code::TWICE, path, format!("`{DEFAULT}` is what the records are called that no batcher takes"));
         return helped(taken, "give it another name; the processor's own `batch` says how the others are collected");
     }
     if before.iter().any(|other| other.name == text) {
-        let twice = wrong(path, format!("there is a batcher `{text}` already"));
+        let twice = wrong(code::TWICE, path, format!("there is a batcher `{text}` already"));
         return helped(twice, "each has a name of its own; patterns of which one is to match go in one list, `when`");
     }
     Ok(())
@@ -115,12 +122,12 @@ fn batcher(processor: &str, section: &file::Batcher, default: &file::Batch, befo
     if let Some(Batcher { name: all, .. }) = before.iter().find(|other| other.when.is_none()) {
         let message = format!("no record comes here: the batcher `{all}` before it has no `when`, and takes all");
         let help = format!("give `{all}` a `when`, or let it stand behind the others");
-        return helped(wrong(&["processors", processor, "batchers", name], message), help);
+        return helped(wrong(code::TOGETHER, &["processors", processor, "batchers", name], message), help);
     }
     let when = match &section.when {
         None => None,
         Some(patterns) if patterns.is_empty() => {
-            let none = wrong(&at("when"), "a list without patterns would take no record");
+            let none = wrong(code::MISSING, &at("when"), "a list without patterns would take no record");
             return helped(none, "name at least one pattern, or leave `when` out to take all that is left");
         }
         Some(patterns) => Some(filter(&at("when"), patterns, OnInvalidJson::Drop)?),
@@ -150,7 +157,7 @@ fn nothing_is_left(processor: &str, own: Option<&file::Batch>, all: &str) -> Che
     let Some((key, _)) = keys.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
     let message = format!("no record comes here: the batcher `{all}` has no `when`, and takes all that is left");
     let help = format!("set `{key}` of the batcher, or give it a `when`");
-    helped(wrong(&["processors", processor, "batch", key], message), help)
+    helped(wrong(code::TOGETHER, &["processors", processor, "batch", key], message), help)
 }
 
 fn window(path: &[&str], given: Option<super::units::Time>) -> Checked<Option<Duration>> {
@@ -161,7 +168,7 @@ fn window(path: &[&str], given: Option<super::units::Time>) -> Checked<Option<Du
 /// A call without records comes when a time has passed: without one it would come without end.
 fn empty_in_time(path: &[&str], batch: &Batch) -> Checked<()> {
     if batch.empty && batch.wait.is_zero() && batch.window.is_none() {
-        let timeless = wrong(path, "nothing says when to call the plugin without records");
+        let timeless = wrong(code::MISSING, path, "nothing says when to call the plugin without records");
         return helped(timeless, "set `wait` or `window` beside it, such as window = \"1m\"");
     }
     Ok(())
@@ -170,7 +177,8 @@ fn empty_in_time(path: &[&str], batch: &Batch) -> Checked<()> {
 fn pointer(path: &[&str], text: &str) -> Checked<Pointer> {
     Pointer::parse(text).map_or_else(
         || {
-            let none = wrong(path, format!("`{}` is not a JSON pointer to a field", check::shown(text)));
+            let none =
+                wrong(code::NOT_A_FIELD, path, format!("`{}` is not a JSON pointer to a field", check::shown(text)));
             let help =
                 "write \"/customer/id\": each field's name after a `/`, with `~1` for a `/` and `~0` for a `~` in it";
             helped(none, help)
@@ -186,12 +194,16 @@ fn filter(path: &[&str], written: &[toml::Value], on_invalid_json: OnInvalidJson
         let pattern = pattern(value).or_else(|error| {
             let place = format!("[{index}]");
             let path: Vec<&str> = path.iter().copied().chain([place.as_str()]).collect();
-            wrong(&path, format!("pattern {}: {}", index + 1, check::escaped(&error)))
+            wrong(
+                shardmill_cause::code::filter::PATTERN,
+                &path,
+                format!("pattern {}: {}", index + 1, check::escaped(&error)),
+            )
         })?;
         patterns.push(pattern);
     }
-    let rules =
-        shardmill_filter::Filter::new(patterns, on_invalid_json).or_else(|error| wrong(path, error.to_string()))?;
+    let rules = shardmill_filter::Filter::new(patterns, on_invalid_json)
+        .or_else(|error| wrong(error.code(), path, error.to_string()))?;
     Ok(Filter { patterns: written.iter().map(as_json).collect(), rules })
 }
 

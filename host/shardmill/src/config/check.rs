@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use shardmill_cause::code::config as code;
+use shardmill_cause::{Code, Coded};
 use shardmill_record::StreamArn;
 
 use super::units::{Count, Size, Time};
@@ -13,6 +15,7 @@ pub(super) struct Wrong {
     pub(super) path: Vec<String>,
     pub(super) message: String,
     pub(super) help: Option<String>,
+    pub(super) code: Code,
 }
 
 pub(super) type Checked<T> = Result<T, Wrong>;
@@ -20,9 +23,9 @@ pub(super) type Checked<T> = Result<T, Wrong>;
 pub(super) const MIB: u64 = 1 << 20;
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
 
-pub(super) fn wrong<T>(path: &[&str], message: impl Into<String>) -> Checked<T> {
+pub(super) fn wrong<T>(code: Code, path: &[&str], message: impl Into<String>) -> Checked<T> {
     let path = path.iter().map(|key| (*key).to_owned()).collect();
-    Err(Wrong { path, message: message.into(), help: None })
+    Err(Wrong { path, message: message.into(), help: None, code })
 }
 
 pub(super) fn helped<T>(checked: Checked<T>, help: impl Into<String>) -> Checked<T> {
@@ -31,7 +34,7 @@ pub(super) fn helped<T>(checked: Checked<T>, help: impl Into<String>) -> Checked
 
 fn within<T: PartialOrd + Display>(path: &[&str], value: T, lowest: T, highest: T) -> Checked<T> {
     if value < lowest || value > highest {
-        return wrong(path, format!("{value} is out of bounds: {lowest} to {highest} is allowed"));
+        return wrong(code::OUT_OF_BOUNDS, path, format!("{value} is out of bounds: {lowest} to {highest} is allowed"));
     }
     Ok(value)
 }
@@ -59,7 +62,11 @@ pub(super) fn count(path: &[&str], given: Option<Count>, default: u32, bounds: [
 pub(super) fn name(path: &[&str], name: &str) -> Checked<()> {
     if !is_name(name, 1, 100) {
         let shown = shown(name);
-        return wrong(path, format!("`{shown}` is not a name: 1 to 100 letters, digits, `_`, `.` or `-` are allowed"));
+        return wrong(
+            code::NOT_A_NAME,
+            path,
+            format!("`{shown}` is not a name: 1 to 100 letters, digits, `_`, `.` or `-` are allowed"),
+        );
     }
     Ok(())
 }
@@ -68,14 +75,18 @@ pub(super) fn name(path: &[&str], name: &str) -> Checked<()> {
 pub(super) fn stream_name(path: &[&str], name: &str) -> Checked<()> {
     if !is_name(name, 1, 128) {
         let shown = shown(name);
-        return wrong(path, format!("`{shown}` is not a stream's name: 1 to 128 letters, digits, `_`, `.` or `-`"));
+        return wrong(
+            code::NOT_A_NAME,
+            path,
+            format!("`{shown}` is not a stream's name: 1 to 128 letters, digits, `_`, `.` or `-`"),
+        );
     }
     Ok(())
 }
 
 /// An ARN of a stream.
 pub(super) fn stream_arn(path: &[&str], text: &str) -> Checked<StreamArn> {
-    StreamArn::parse(text).or_else(|error| wrong(path, shown(&error.to_string())))
+    StreamArn::parse(text).or_else(|error| wrong(error.code(), path, shown(&error.to_string())))
 }
 
 /// A stream's name, or its ARN.
@@ -87,7 +98,11 @@ pub(super) fn stream_id(path: &[&str], text: &str) -> Checked<()> {
 pub(super) fn table_name(path: &[&str], name: &str) -> Checked<()> {
     if !is_name(name, 3, 245) {
         let shown = shown(name);
-        return wrong(path, format!("`{shown}` is not a table's name: 3 to 245 letters, digits, `_`, `.` or `-`"));
+        return wrong(
+            code::NOT_A_NAME,
+            path,
+            format!("`{shown}` is not a table's name: 3 to 245 letters, digits, `_`, `.` or `-`"),
+        );
     }
     Ok(())
 }
@@ -95,7 +110,11 @@ pub(super) fn table_name(path: &[&str], name: &str) -> Checked<()> {
 /// A text that has to say something, in one line.
 pub(super) fn line(path: &[&str], text: &str) -> Checked<()> {
     if text.trim().is_empty() || text.chars().any(char::is_control) {
-        return wrong(path, format!("`{}` is empty, or holds characters that no name has", shown(text)));
+        return wrong(
+            code::NOT_A_NAME,
+            path,
+            format!("`{}` is empty, or holds characters that no name has", shown(text)),
+        );
     }
     Ok(())
 }
@@ -112,7 +131,7 @@ pub(super) fn endpoint(path: &[&str], text: &str) -> Checked<()> {
         is_http && authority.is_some_and(|authority| !authority.host().is_empty()) && is_port
     });
     if !is_endpoint {
-        let not_one = wrong(path, format!("`{}` is not an endpoint", shown(text)));
+        let not_one = wrong(code::NOT_A_NAME, path, format!("`{}` is not an endpoint", shown(text)));
         return helped(not_one, "write an address such as \"http://127.0.0.1:4566\", or leave it out for AWS' own");
     }
     Ok(())

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use shardmill_cause::code::config as code;
+
 use super::check::{self, Checked, MIB, helped, size, stream_id, wrong};
 use super::{DeadLetters, Output, Stream, file, may_be_one};
 
@@ -25,19 +27,28 @@ pub(super) fn resolve(
     let mut named = named.into_iter().filter(|(_, is_named)| *is_named).map(|(place, _)| place);
     let (place, second) = (named.next(), named.next());
     if let (Some(first), Some(second)) = (place, second) {
-        return helped(wrong(&at(second), format!("there is `{first}` already, and letters go to one place")), PLACES);
+        return helped(
+            wrong(code::TOGETHER, &at(second), format!("there is `{first}` already, and letters go to one place")),
+            PLACES,
+        );
     }
     for (option, is_given, its_place) in
         [("file-bytes", table.file_bytes.is_some(), "folder"), ("aggregate", table.aggregate.is_some(), "stream")]
     {
         if is_given && place != Some(its_place) {
             let message = format!("it says how letters are kept in a {its_place}, and they do not go to one");
-            return helped(wrong(&at(option), message), format!("leave it out, or name a `{its_place}`"));
+            return helped(
+                wrong(code::TOGETHER, &at(option), message),
+                format!("leave it out, or name a `{its_place}`"),
+            );
         }
     }
     if let Some(path) = &table.folder {
         if path.as_os_str().is_empty() {
-            return helped(wrong(&at("folder"), "it names no folder"), "a path, relative to this file's folder");
+            return helped(
+                wrong(code::MISSING, &at("folder"), "it names no folder"),
+                "a path, relative to this file's folder",
+            );
         }
         return Ok(DeadLetters::Folder { path: folder.join(path), file_bytes });
     }
@@ -60,16 +71,16 @@ pub(super) fn resolve(
                 [] => "add a table [processors.NAME.outputs.OUTPUT]".to_owned(),
                 known => format!("the processor's outputs: `{}`", known.join("`, `")),
             };
-            return helped(wrong(&at("output"), format!("the processor has no output `{shown}`")), help);
+            return helped(wrong(code::NO_SUCH, &at("output"), format!("the processor has no output `{shown}`")), help);
         };
         let Some(stream) = target.stream() else {
             let message = format!("the output `{output}` leads to a processor, which keeps nothing");
-            return helped(wrong(&at("output"), message), PLACES);
+            return helped(wrong(code::TOGETHER, &at("output"), message), PLACES);
         };
         comes_back(&at("output"), inputs, stream)?;
         return Ok(DeadLetters::Output { output: output.clone() });
     }
-    helped(wrong(&["processors", processor, "dead-letters"], "no place is named"), PLACES)
+    helped(wrong(code::MISSING, &["processors", processor, "dead-letters"], "no place is named"), PLACES)
 }
 
 /// Letters about letters, without end, where they go to a stream that the processor reads.
@@ -78,10 +89,10 @@ fn comes_back(path: &[&str], inputs: &[Stream], stream: &str) -> Checked<()> {
     let (read, again) = (&input.id, "its dead letters would come back to it as records");
     if read == stream {
         let message = format!("the processor reads `{read}`: {again}");
-        return helped(wrong(path, message), "name a stream that is for dead letters alone");
+        return helped(wrong(code::PIPELINE, path, message), "name a stream that is for dead letters alone");
     }
     let message = format!("the processor reads `{read}`, which `{stream}` may be: {again}");
     let help =
         "name a stream that is for dead letters alone; if these are two streams of one name, name both by their ARNs";
-    helped(wrong(path, message), help)
+    helped(wrong(code::PIPELINE, path, message), help)
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use shardmill_cause::code::config as code;
 use shardmill_engine::{CheckpointBy, Delivery, Then};
 
 use super::check::{Checked, HOUR, count, helped, time, wrong};
@@ -21,7 +22,8 @@ pub(super) fn retry(processor: &str, file: &file::Retry, delivery: Delivery) -> 
     let longest = time(&at("max-backoff"), file.max_backoff, Duration::from_secs(30).max(backoff), [backoff, HOUR]);
     let attempts = count(&at("attempts"), file.attempts, attempts, [1, 1_000_000])?;
     if attempts > 1 && delivery == Delivery::AtMostOnce {
-        let more = wrong(&at("attempts"), format!("{attempts} attempts hand a record over more than once"));
+        let more =
+            wrong(code::TOGETHER, &at("attempts"), format!("{attempts} attempts hand a record over more than once"));
         return helped(more, "1 is what `delivery = \"at-most-once\"` allows; records that fail are given up");
     }
     Ok(Retry {
@@ -36,14 +38,14 @@ pub(super) fn failure(processor: &str, file: &file::Failure, delivery: Delivery,
     let at = |key| ["processors", processor, "failure", key];
     let then = file.then.unwrap_or_default();
     if then == Then::DeadLetter && !place {
-        let nowhere = wrong(&at("then"), "there is no place for dead letters");
+        let nowhere = wrong(code::MISSING, &at("then"), "there is no place for dead letters");
         return helped(nowhere, format!("add a table [processors.{processor}.dead-letters] that says where they go"));
     }
     // A batch is not to be given up for one record of it; where the shard stops, nothing is lost.
     let bisect = matches!(then, Then::Skip | Then::DeadLetter) && delivery == Delivery::AtLeastOnce;
     let bisect = file.bisect.unwrap_or(bisect);
     if bisect && delivery == Delivery::AtMostOnce {
-        let split = wrong(&at("bisect"), "parts of a batch that failed are handed over once more");
+        let split = wrong(code::TOGETHER, &at("bisect"), "parts of a batch that failed are handed over once more");
         return helped(split, "false is what `delivery = \"at-most-once\"` allows");
     }
     let max_age = match file.max_age {
@@ -57,8 +59,11 @@ pub(super) fn failure(processor: &str, file: &file::Failure, delivery: Delivery,
 pub(super) fn checkpoint_by(processor: &str, given: Option<CheckpointBy>, delivery: Delivery) -> Checked<CheckpointBy> {
     let by = given.unwrap_or_default();
     if by == CheckpointBy::Guest && delivery == Delivery::AtMostOnce {
-        let both =
-            wrong(&["processors", processor, "checkpoint"], "the checkpoint passes records before the guest sees them");
+        let both = wrong(
+            code::TOGETHER,
+            &["processors", processor, "checkpoint"],
+            "the checkpoint passes records before the guest sees them",
+        );
         return helped(both, "leave it out, or set `delivery` to \"at-least-once\"");
     }
     Ok(by)

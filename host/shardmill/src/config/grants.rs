@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+use shardmill_cause::Coded;
+use shardmill_cause::code::config as code;
 use shardmill_plugin::{HostPattern, HttpGrant};
 use toml::Value;
 
@@ -120,7 +122,11 @@ fn merged<T: Clone>(
 }
 
 fn nothing_to_take_back<T>(path: &[&str]) -> Checked<T> {
-    let nothing = wrong(path, "`false` takes back what `defaults` grants, and nothing of this name is granted there");
+    let nothing = wrong(
+        code::NO_SUCH,
+        path,
+        "`false` takes back what `defaults` grants, and nothing of this name is granted there",
+    );
     helped(nothing, "leave it away, or correct the name")
 }
 
@@ -236,12 +242,13 @@ pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<G
         variable_name(&path, &name)?;
         let variable = match value {
             WrittenVariable::Value(value) if value.contains('\0') => {
-                return wrong(&path, "a variable of an environment holds no NUL");
+                return wrong(code::GRANT, &path, "a variable of an environment holds no NUL");
             }
             WrittenVariable::Value(value) => Variable::Value(value),
             WrittenVariable::Back(false) => return nothing_to_take_back(&path),
             WrittenVariable::Back(true) => {
                 return wrong(
+                    code::GRANT,
                     &path,
                     "`true` is no value: write it in quotes if it is meant, or `false` for no variable",
                 );
@@ -259,13 +266,13 @@ pub(super) fn grants(processor: &str, file: Written, folder: &Path) -> Checked<G
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         variable_name(&path, &name)?;
         if environment.contains_key(&name) {
-            let both = wrong(&path, "there is a variable of this name in `environment` already");
+            let both = wrong(code::TWICE, &path, "there is a variable of this name in `environment` already");
             return helped(both, "secrets are variables of the guest's environment too: give one of them another name");
         }
         let source = match secret {
             WrittenSecret::Back => return nothing_to_take_back(&path),
             WrittenSecret::At(SecretSource::File(file)) if file.as_os_str().is_empty() => {
-                return wrong(&path, "it names no file");
+                return wrong(code::MISSING, &path, "it names no file");
             }
             WrittenSecret::At(SecretSource::File(file)) => SecretSource::File(folder.join(file)),
             WrittenSecret::At(SecretSource::Variable(variable)) => {
@@ -293,7 +300,7 @@ fn variable_name(path: &[&str], name: &str) -> Checked<()> {
     let begins = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
     if !begins || name.len() > NAME_BYTES || !name.bytes().all(allowed) {
         let shown = check::shown(name);
-        return helped(wrong(path, format!("`{shown}` is no name of a variable")), EACH_NAME);
+        return helped(wrong(code::GRANT, path, format!("`{shown}` is no name of a variable")), EACH_NAME);
     }
     Ok(())
 }
@@ -301,14 +308,14 @@ fn variable_name(path: &[&str], name: &str) -> Checked<()> {
 fn http(processor: &str, file: Http) -> Checked<Option<HttpGrant>> {
     let at = |key| ["processors", processor, "grants", "http", key];
     let Some(hosts) = file.hosts else {
-        let none = wrong(&at("hosts"), "without hosts there is nothing to reach");
+        let none = wrong(code::MISSING, &at("hosts"), "without hosts there is nothing to reach");
         return helped(none, "name them: hosts = [\"api.example.com\", \"*.internal.example:8443\"]");
     };
     let mut patterns = Vec::new();
     for host in &hosts {
         match host.parse::<HostPattern>() {
             Ok(pattern) => patterns.push(pattern),
-            Err(error) => return wrong(&at("hosts"), check::escaped(&error.to_string())),
+            Err(error) => return wrong(error.code(), &at("hosts"), check::escaped(&error.to_string())),
         }
     }
     // How a processor takes back what `defaults` grants.
@@ -323,7 +330,8 @@ fn http(processor: &str, file: Http) -> Checked<Option<HttpGrant>> {
             let is_method = !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'-');
             if !is_method || method == "CONNECT" {
                 let shown = check::shown(method);
-                let no_method = wrong(&at("methods"), format!("`{shown}` is no method that can be granted"));
+                let no_method =
+                    wrong(code::GRANT, &at("methods"), format!("`{shown}` is no method that can be granted"));
                 return helped(
                     no_method,
                     "methods are in capital letters: \"GET\", \"POST\"; tunnels (CONNECT) are never granted",
@@ -337,7 +345,7 @@ fn http(processor: &str, file: Http) -> Checked<Option<HttpGrant>> {
         let parsed = network.parse().or_else(|_| network.parse().map(|address: std::net::IpAddr| address.into()));
         let Ok(network) = parsed else {
             let shown = check::shown(network);
-            let no_network = wrong(&at("allow-private"), format!("`{shown}` is no network"));
+            let no_network = wrong(code::GRANT, &at("allow-private"), format!("`{shown}` is no network"));
             return helped(
                 no_network,
                 "an address and the length of its prefix, such as \"10.1.0.0/16\" or \"fd12::/16\"",
@@ -360,7 +368,7 @@ fn http(processor: &str, file: Http) -> Checked<Option<HttpGrant>> {
     };
     if let Some((host, what)) = grant.out_of_reach().next() {
         let address = host.address().map(|address| address.to_string()).unwrap_or_default();
-        let unreachable = wrong(&at("hosts"), format!("`{host}` is {what}, and these are not reached"));
+        let unreachable = wrong(code::GRANT, &at("hosts"), format!("`{host}` is {what}, and these are not reached"));
         return helped(unreachable, format!("add \"{address}\" to `allow-private` if it is meant"));
     }
     Ok(Some(grant))

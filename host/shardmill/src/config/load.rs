@@ -5,6 +5,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use miette::Diagnostic;
+use shardmill_cause::Code;
+use shardmill_cause::code::config as code;
+use toml::de::DeTable;
 
 use super::check::Wrong;
 use super::file::File;
@@ -59,7 +62,11 @@ pub fn load_with_source(path: &Path) -> Result<(Config, Source), Error> {
                 TokenSource::Variable(_) => "token-env",
             };
             let path = ["admin", key].map(str::to_owned).into();
-            mistake(&name, &source, Wrong { path, message: error.to_string(), help: None })
+            mistake(
+                &name,
+                &source,
+                Wrong { path, message: error.to_string(), help: None, code: shardmill_cause::Coded::code(&error) },
+            )
         })?;
     }
     for processor in config.processors.values() {
@@ -68,6 +75,7 @@ pub fn load_with_source(path: &Path) -> Result<(Config, Source), Error> {
                 path: ["processors", &processor.name, "plugin"].map(str::to_owned).into(),
                 message: format!("the plugin {} cannot be read: {error}", processor.plugin.display()),
                 help: Some("build it, or correct the path, which is relative to this file's folder".to_owned()),
+                code: code::FILE,
             };
             mistake(&name, &source, wrong)
         })?;
@@ -77,6 +85,7 @@ pub fn load_with_source(path: &Path) -> Result<(Config, Source), Error> {
                 path: ["processors", &processor.name, "reload", "trial"].map(str::to_owned).into(),
                 message: format!("the trial records {} cannot be read: {error}", trial.display()),
                 help: Some("`shardmill tail STREAM --json` prints such records".to_owned()),
+                code: code::FILE,
             };
             mistake(&name, &source, wrong)
         })?;
@@ -110,8 +119,9 @@ fn read_and_parse(path: &Path) -> Result<(String, String, Config), Error> {
 pub fn parse(name: &str, source: &str, folder: &Path) -> Result<Config, Error> {
     let file: File = toml::from_str(source).map_err(|error| {
         let message = error.message().to_owned();
+        let code = of_toml(source, &message);
         let span = error.span().unwrap_or(0..0);
-        Error::Mistake(Box::new(Mistake::at(name, source, span, message, "here", None)))
+        Error::Mistake(Box::new(Mistake::at(name, source, span, message, "here", (code, None))))
     })?;
     let mut warnings = warnings::unused_streams(&file);
     let mut config = resolve::resolve(file, folder).map_err(|wrong| mistake(name, source, wrong))?;
@@ -122,10 +132,23 @@ pub fn parse(name: &str, source: &str, folder: &Path) -> Result<Config, Error> {
     Ok(config)
 }
 
+/// Of a mistake that the reader of TOML tells in words alone.
+fn of_toml(source: &str, message: &str) -> Code {
+    if DeTable::parse(source).is_err() {
+        code::SYNTAX
+    } else if message.starts_with("unknown field") {
+        code::UNKNOWN_KEY
+    } else if message.starts_with("missing field") {
+        code::MISSING
+    } else {
+        code::WRONG_TYPE
+    }
+}
+
 fn mistake(name: &str, source: &str, wrong: Wrong) -> Error {
     let place = place_of(source, &wrong.path);
     let message = format!("{}: {}", place.key, wrong.message);
-    Error::Mistake(Box::new(Mistake::at(name, source, place.span, message, "here", wrong.help)))
+    Error::Mistake(Box::new(Mistake::at(name, source, place.span, message, "here", (wrong.code, wrong.help))))
 }
 
 fn told(name: &str, source: &str, warning: &Warning) -> String {
@@ -148,7 +171,7 @@ fn read(path: &Path, name: &str) -> Result<String, Error> {
         let end = start + char::REPLACEMENT_CHARACTER.len_utf8();
         let message = format!("it is not UTF-8: the byte 0x{:02x} cannot stand here", bytes[start]);
         let help = Some("save it as UTF-8".to_owned());
-        Error::Mistake(Box::new(Mistake::at(name, &text, start..end, message, "here", help)))
+        Error::Mistake(Box::new(Mistake::at(name, &text, start..end, message, "here", (code::NOT_UTF8, help))))
     })
 }
 

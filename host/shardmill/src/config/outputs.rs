@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use shardmill_cause::code::config as code;
 use shardmill_producer::BatchOptions;
 
 use super::check::{self, Checked, did_you_mean, helped, name, stream_id, wrong};
@@ -22,12 +23,16 @@ pub(super) fn outputs(
             (Some(stream), None) => Output::Stream(to_stream(file, streams, path, section, stream)?),
             (None, Some(to)) => Output::Processor(to_processor(file, path, section, to)?),
             (Some(_), Some(_)) => {
-                let both = wrong(&at(path, "to"), "there is `stream` already, and an output leads to one place");
+                let both = wrong(
+                    code::TOGETHER,
+                    &at(path, "to"),
+                    "there is `stream` already, and an output leads to one place",
+                );
                 return helped(both, "make it two outputs, and let the plugin name both");
             }
             (None, None) => {
                 let help = "set `stream` to a stream, or `to` to another processor of this file: \"processor:NAME\"";
-                return helped(wrong(&path, "it leads nowhere"), help);
+                return helped(wrong(code::MISSING, &path, "it leads nowhere"), help);
             }
         };
         outputs.insert(output.clone(), resolved);
@@ -57,7 +62,11 @@ fn to_stream(
     let options = options(&section.settings(&file.defaults.output));
     if let Err(invalid) = options.check() {
         let (value, least, most) = (invalid.value, invalid.least, invalid.most);
-        let outside = wrong(&at(path, invalid.key), format!("{value} is out of bounds: {least} to {most} is allowed"));
+        let outside = wrong(
+            code::OUT_OF_BOUNDS,
+            &at(path, invalid.key),
+            format!("{value} is out of bounds: {least} to {most} is allowed"),
+        );
         return match invalid.key {
             "backoff-max" => {
                 let shortest = options.backoff_min;
@@ -92,12 +101,15 @@ fn target<'a>(file: &'a File, path: [&str; 4], to: &str) -> Checked<&'a str> {
             Some(meant) => format!("did you mean \"processor:{meant}\"?"),
             None => "write \"processor:NAME\" for a processor of this file; a stream is named with `stream`".to_owned(),
         };
-        return helped(wrong(&at(path, "to"), format!("`{shown}` is not a place that an output leads to")), help);
+        return helped(
+            wrong(code::NOT_A_NAME, &at(path, "to"), format!("`{shown}` is not a place that an output leads to")),
+            help,
+        );
     };
     match file.processors.get_key_value(name) {
         Some((name, _)) => Ok(name),
         None => {
-            let none = wrong(&at(path, "to"), format!("there is no processor `{}`", check::shown(name)));
+            let none = wrong(code::NO_SUCH, &at(path, "to"), format!("there is no processor `{}`", check::shown(name)));
             helped(none, did_you_mean(name, "the processors of this file", known()))
         }
     }
@@ -109,7 +121,10 @@ fn to_processor(file: &File, path: [&str; 4], section: &file::Output, to: &str) 
     let sending = section.sending_keys();
     if let [first, ..] = sending[..] {
         let message = "it says how records are sent to a stream, and this output leads to a processor";
-        return helped(wrong(&at(path, first), message), format!("leave out `{}`", sending.join("`, `")));
+        return helped(
+            wrong(code::TOGETHER, &at(path, first), message),
+            format!("leave out `{}`", sending.join("`, `")),
+        );
     }
     Ok(name.to_owned())
 }

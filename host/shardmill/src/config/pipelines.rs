@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use shardmill_cause::code::config as code;
 use shardmill_engine::{CheckpointBy, Delivery};
 
 use super::check::{Checked, helped, wrong};
@@ -26,7 +27,7 @@ pub(super) fn check(processors: &Processors, max_hops: u32) -> Checked<()> {
                 let message =
                     format!("{hops} steps from processor to processor lead here, and a record takes {max_hops}");
                 let help = format!("set `max-hops` to {hops} or more, or let one processor do what several do here");
-                return helped(wrong(&["processors", name], message), help);
+                return helped(wrong(code::PIPELINE, &["processors", name], message), help);
             }
             Some(_) => {}
         }
@@ -75,7 +76,7 @@ fn unfed(name: &str, before: &BTreeMap<&str, &Processor>) -> Checked<()> {
     let message =
         format!("no record comes here: outputs of `{}` lead to it, and no stream to them", feeders.join("`, `"));
     let help = "let an output of a processor that reads a stream lead to one of them, or set `stream`";
-    helped(wrong(&["processors", name], message), help)
+    helped(wrong(code::PIPELINE, &["processors", name], message), help)
 }
 
 /// A checkpoint that waits for a processor brings its records again after a crash, whatever that processor is promised.
@@ -90,7 +91,7 @@ fn delivery(processor: &Processor, feeders: &Feeders<'_>) -> Checked<()> {
         source.name
     );
     let help = "leave it out, or set `delivery = \"at-most-once\"` for all that read a stream before this one";
-    helped(wrong(&["processors", &processor.name, "delivery"], message), help)
+    helped(wrong(code::PIPELINE, &["processors", &processor.name, "delivery"], message), help)
 }
 
 /// A guest that gets records of others cannot say whose checkpoint it means.
@@ -104,7 +105,7 @@ fn checkpoint(processor: &Processor, feeders: &Feeders<'_>) -> Checked<()> {
         feeder.name
     );
     let help = "leave it out, or let the output lead to a processor without a `stream`";
-    helped(wrong(&["processors", &processor.name, "checkpoint"], message), help)
+    helped(wrong(code::PIPELINE, &["processors", &processor.name, "checkpoint"], message), help)
 }
 
 /// Letters about letters, without end, where they go to a stream that is read by a processor before this one.
@@ -118,5 +119,5 @@ fn dead_letters(processor: &Processor, feeders: &Feeders<'_>) -> Checked<()> {
         reader.name
     );
     let help = "name a stream that is for dead letters alone, or a folder";
-    helped(wrong(&["processors", &processor.name, "dead-letters", key], message), help)
+    helped(wrong(code::PIPELINE, &["processors", &processor.name, "dead-letters", key], message), help)
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use miette::{Diagnostic, NamedSource, SourceSpan};
+use shardmill_cause::{Code, Coded};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -27,6 +28,7 @@ pub struct Mistake {
     label: String,
     #[help]
     help: Option<String>,
+    code: Code,
 }
 
 /// Where a key stands.
@@ -46,7 +48,7 @@ impl Mistake {
         span: Range<usize>,
         message: String,
         label: &str,
-        help: Option<String>,
+        (code, help): (Code, Option<String>),
     ) -> Self {
         let is_shown = may_be_shown(source, &span);
         Self {
@@ -57,6 +59,7 @@ impl Mistake {
             span: span.into(),
             label: label.to_owned(),
             help: help.or_else(|| (!is_shown).then(|| NOT_SHOWN.to_owned())),
+            code,
         }
     }
 
@@ -70,6 +73,12 @@ impl Mistake {
         let help = self.help.as_ref().map(|help| format!("; {help}")).unwrap_or_default();
         let message = self.message.split_whitespace().collect::<Vec<_>>().join(" ");
         format!("{}:{}: {message}{help}", self.file, self.line)
+    }
+}
+
+impl Coded for Mistake {
+    fn code(&self) -> Code {
+        self.code
     }
 }
 

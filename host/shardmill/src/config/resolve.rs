@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use shardmill_cause::Coded;
+use shardmill_cause::code::config as code;
 use shardmill_engine::{CheckpointBy, Delivery, Prefetch, watchdog};
 use shardmill_lease::WorkerId;
 use shardmill_lease::store::SIDECAR_SUFFIX;
@@ -59,7 +61,7 @@ pub(super) fn resolve(file: File, folder: &Path) -> Checked<Config> {
         processors.insert(name.clone(), processor(&written, name, section)?);
     }
     if processors.is_empty() {
-        let no_processor = wrong(&["processors"], "there is no processor, so there is nothing to run");
+        let no_processor = wrong(code::MISSING, &["processors"], "there is no processor, so there is nothing to run");
         return helped(no_processor, "add a table [processors.NAME] with `stream` and `plugin`");
     }
     separate_tables(&processors)?;
@@ -100,12 +102,13 @@ fn worker(given: Option<&str>) -> Checked<WorkerId> {
 }
 
 fn worker_id(id: &str) -> Checked<WorkerId> {
-    WorkerId::parse(id).or_else(|error| wrong(&["worker-id"], error.to_string()))
+    WorkerId::parse(id).or_else(|error| wrong(error.code(), &["worker-id"], error.to_string()))
 }
 
 fn worker_runs_once(file: &File) -> Checked<bool> {
     if file.worker_runs_once && file.worker_id.is_none() {
-        let nameless = wrong(&["worker-runs-once"], "without `worker-id` every run has an id of its own");
+        let nameless =
+            wrong(code::MISSING, &["worker-runs-once"], "without `worker-id` every run has an id of its own");
         return helped(
             nameless,
             "set `worker-id` to the name that the platform gives, such as a StatefulSet's pod name",
@@ -148,14 +151,14 @@ fn admin(file: &file::Admin, folder: &Path) -> Checked<Admin> {
     let text = file.listen.as_deref().unwrap_or("127.0.0.1:9465");
     let Ok(address) = text.parse() else {
         return helped(
-            wrong(&["admin", "listen"], format!("`{text}` is not an address with a port")),
+            wrong(code::NOT_A_NAME, &["admin", "listen"], format!("`{text}` is not an address with a port")),
             "write \"127.0.0.1:9465\", or \"[::1]:9465\"; port 0 takes any free one",
         );
     };
     let token = match (&file.token_file, &file.token_env) {
         (None, None) => None,
         (Some(path), None) if path.as_os_str().is_empty() => {
-            return wrong(&["admin", "token-file"], "it names no file");
+            return wrong(code::MISSING, &["admin", "token-file"], "it names no file");
         }
         (Some(path), None) => Some(TokenSource::File(folder.join(path))),
         (None, Some(name)) => {
@@ -163,7 +166,7 @@ fn admin(file: &file::Admin, folder: &Path) -> Checked<Admin> {
             Some(TokenSource::Variable(name.clone()))
         }
         (Some(_), Some(_)) => {
-            let both = wrong(&["admin", "token-env"], "there is `token-file` already");
+            let both = wrong(code::TOGETHER, &["admin", "token-env"], "there is `token-file` already");
             return helped(both, "the token is in a file or in an environment variable: name one of them");
         }
     };
@@ -174,7 +177,7 @@ fn log(file: &file::Log) -> Checked<Log> {
     let filter = file.filter.clone().unwrap_or_else(|| "info".to_owned());
     if EnvFilter::try_new(&filter).is_err() {
         return helped(
-            wrong(&["log", "filter"], format!("`{filter}` is not a log filter")),
+            wrong(code::LOG_FILTER, &["log", "filter"], format!("`{filter}` is not a log filter")),
             "a level (error, warn, info, debug, trace) or directives such as \"info,shardmill_lease=debug\"",
         );
     }
@@ -216,7 +219,7 @@ fn leases(file: &file::Leases, shutdown_timeout: Duration) -> Checked<Leases> {
             leases.leave
         );
         return helped(
-            wrong(&["leases", "leave"], message),
+            wrong(code::TOGETHER, &["leases", "leave"], message),
             "half of `shutdown-timeout` leaves time to finish what is in flight",
         );
     }
@@ -225,7 +228,10 @@ fn leases(file: &file::Leases, shutdown_timeout: Duration) -> Checked<Leases> {
             "a lease would expire ({:?}) before it is renewed ({:?}, and the write may take {:?}): expiry must be longer than both together",
             leases.expiry, leases.renew, leases.write_timeout
         );
-        return helped(wrong(&["leases", "expiry"], message), "three times `renew` survives two lost renewals");
+        return helped(
+            wrong(code::TOGETHER, &["leases", "expiry"], message),
+            "three times `renew` survives two lost renewals",
+        );
     }
     Ok(leases)
 }
@@ -240,9 +246,11 @@ fn write_timeout(file: &file::Leases) -> Duration {
 fn cache_dir(given: Option<CacheDir>, folder: &Path) -> Checked<Option<PathBuf>> {
     Ok(match given {
         Some(CacheDir::Off(false)) => None,
-        Some(CacheDir::Off(true)) => return wrong(&["cache-dir"], "a folder in quotes, or false, is expected"),
+        Some(CacheDir::Off(true)) => {
+            return wrong(code::WRONG_TYPE, &["cache-dir"], "a folder in quotes, or false, is expected");
+        }
         Some(CacheDir::Folder(path)) if path.as_os_str().is_empty() => {
-            return helped(wrong(&["cache-dir"], "it names no folder"), "false keeps no compiled code");
+            return helped(wrong(code::MISSING, &["cache-dir"], "it names no folder"), "false keeps no compiled code");
         }
         Some(CacheDir::Folder(path)) => Some(folder.join(path)),
         None => default_cache_dir(),
@@ -262,9 +270,13 @@ fn processor(written: &Written<'_>, processor: &str, own: &file::Processor) -> C
     let defaults = &file.defaults.processor;
     let settings = own.settings(defaults);
     if own.plugin.as_os_str().is_empty() {
-        return helped(wrong(&at("plugin"), "it names no file"), "a WebAssembly component, such as \"route.wasm\"");
+        return helped(
+            wrong(code::MISSING, &at("plugin"), "it names no file"),
+            "a WebAssembly component, such as \"route.wasm\"",
+        );
     }
-    let config = serde_json::to_value(&own.config).or_else(|error| wrong(&at("config"), error.to_string()))?;
+    let config =
+        serde_json::to_value(&own.config).or_else(|error| wrong(code::WRONG_TYPE, &at("config"), error.to_string()))?;
     let (inputs, key_form) = inputs(written, processor, own)?;
     let is_stage = inputs.is_empty();
     let lease_table = if is_stage { None } else { Some(lease_table(file, processor, own)?) };
@@ -390,7 +402,7 @@ fn limits(processor: &str, file: &file::Limits) -> Checked<Limits> {
 
 fn trial(processor: &str, file: Option<&Path>, folder: &Path) -> Checked<Option<PathBuf>> {
     if file.is_some_and(|path| path.as_os_str().is_empty()) {
-        return wrong(&["processors", processor, "reload", "trial"], "it names no file");
+        return wrong(code::MISSING, &["processors", processor, "reload", "trial"], "it names no file");
     }
     Ok(file.map(|path| folder.join(path)))
 }
@@ -414,8 +426,11 @@ fn separate_tables(processors: &BTreeMap<String, Processor>) -> Checked<()> {
 }
 
 fn one_table(name: &str, table: &str, other: &str, what: &str) -> Checked<()> {
-    let mistake: Checked<()> =
-        wrong(&["processors", name, "lease-table"], format!("`{table}` {what} of processor `{other}` already"));
+    let mistake: Checked<()> = wrong(
+        code::TWICE,
+        &["processors", name, "lease-table"],
+        format!("`{table}` {what} of processor `{other}` already"),
+    );
     let help = "each processor is a consumer of its own: give it a table of its own with `lease-table`";
     mistake.map_err(|wrong| Wrong { help: Some(help.to_owned()), ..wrong })
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use shardmill_cause::Coded;
+use shardmill_cause::code::config as code;
 use shardmill_lease::store::KeyForm;
 use shardmill_record::ShardId;
 use shardmill_stream::StartPosition;
@@ -22,11 +24,14 @@ pub(super) fn inputs(written: &Written<'_>, processor: &str, own: &file::Process
     let (key, key_form) = match (&own.stream, &own.streams) {
         (Some(_), None) => ("stream", KeyForm::Shard),
         (None, Some(list)) if list.is_empty() => {
-            return helped(wrong(&at("streams"), "it names no stream"), "a list such as [\"orders\", \"returns\"]");
+            return helped(
+                wrong(code::MISSING, &at("streams"), "it names no stream"),
+                "a list such as [\"orders\", \"returns\"]",
+            );
         }
         (None, Some(_)) => ("streams", KeyForm::MultiStream),
         (Some(_), Some(_)) => {
-            let both = wrong(&at("streams"), "there is `stream` already");
+            let both = wrong(code::TOGETHER, &at("streams"), "there is `stream` already");
             return helped(
                 both,
                 "`stream` for a consumer of one stream, or `streams` for one of many: the lease table is another",
@@ -37,7 +42,8 @@ pub(super) fn inputs(written: &Written<'_>, processor: &str, own: &file::Process
             return Ok((Vec::new(), KeyForm::Shard));
         }
         (None, None) => {
-            let neither = wrong(&["processors", processor], "no stream is named, and no output leads to it");
+            let neither =
+                wrong(code::MISSING, &["processors", processor], "no stream is named, and no output leads to it");
             let help = format!(
                 "set `stream`, or `streams` to a list, or let an output of another processor lead to it: to = \"processor:{processor}\""
             );
@@ -54,7 +60,7 @@ pub(super) fn inputs(written: &Written<'_>, processor: &str, own: &file::Process
             }
         };
         if inputs.iter().any(|other| other.id == input.id) {
-            return wrong(&at(key), format!("`{}` is named twice", input.id));
+            return wrong(code::TWICE, &at(key), format!("`{}` is named twice", input.id));
         }
         inputs.push(input);
     }
@@ -67,7 +73,7 @@ fn stage(processor: &str, own: &file::Processor) -> Checked<()> {
     let [first, ..] = reading[..] else { return Ok(()) };
     let message = "it is about reading a stream, and this processor reads none: its records come from other processors";
     let help = format!("leave out `{}`, or name a `stream` that it reads as well", reading.join("`, `"));
-    helped(wrong(&["processors", processor, first], message), help)
+    helped(wrong(code::TOGETHER, &["processors", processor, first], message), help)
 }
 
 pub(super) fn stream(file: &File, name: &str, section: &file::Stream) -> Checked<Stream> {
@@ -86,7 +92,10 @@ pub(super) fn stream(file: &File, name: &str, section: &file::Stream) -> Checked
             let arn = stream_arn(&["streams", name, "arn"], text)?;
             if let Some(other) = kinesis_name.as_ref().filter(|other| *other != arn.name()) {
                 let message = format!("it is the ARN of `{}`, while `name` is `{}`", arn.name(), check::shown(other));
-                return helped(wrong(&["streams", name, "arn"], message), "leave `name` out: it follows from the ARN");
+                return helped(
+                    wrong(code::TOGETHER, &["streams", name, "arn"], message),
+                    "leave `name` out: it follows from the ARN",
+                );
             }
             text
         }
@@ -124,8 +133,8 @@ pub(super) fn stream(file: &File, name: &str, section: &file::Stream) -> Checked
 fn start_shards(stream: &str, section: &file::Stream) -> Checked<BTreeMap<ShardId, ShardStart>> {
     let mut shards = BTreeMap::new();
     for (id, start) in &section.start_shards {
-        let shard =
-            ShardId::parse(id).or_else(|error| wrong(&["streams", stream, "start-shards", id], error.to_string()))?;
+        let shard = ShardId::parse(id)
+            .or_else(|error| wrong(error.code(), &["streams", stream, "start-shards", id], error.to_string()))?;
         shards.insert(shard, start.clone());
     }
     Ok(shards)

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 
 use base64_simd::STANDARD;
 use serde::{Deserialize, Serialize};
+use shardmill_cause::{Code, Coded, code};
 use shardmill_engine::DeadLetter;
 use shardmill_record::{HashKey, Position, SequenceNumber, ShardId};
 
@@ -74,6 +75,14 @@ pub(crate) enum NotALetter {
     /// Damaged.
     #[error("it is a damaged dead letter: {0}")]
     Damaged(String),
+}
+
+impl Coded for NotALetter {
+    fn code(&self) -> Code {
+        match self {
+            Self::Other | Self::Newer(_) | Self::Damaged(_) => code::dead_letters::NOT_A_LETTER,
+        }
+    }
 }
 
 /// One line, without its end.

@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use shardmill_cause::Coded;
 use shardmill_engine::Status;
 use shardmill_plugin::{Digest, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -264,7 +265,7 @@ impl Deployer {
         let running = slot.running();
         if slot.set_refused(Some((digest, from.to_owned(), reason.clone()))) {
             tracing::warn!(
-                processor = slot.processor(), refused = %digest, file = from, reason, runs = %running.digest,
+                processor = slot.processor(), refused = %digest, file = from, reason, runs = %running.digest, code = %refusal.code(),
                 "a version of the plugin is refused: nothing has changed"
             );
         }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use futures::future::join_all;
 use serde::Serialize;
-use shardmill_cause::with_causes;
+use shardmill_cause::{code, with_causes};
 use shardmill_engine::watchdog;
 use shardmill_plugin::Digest;
 use tokio::io::AsyncReadExt as _;
@@ -19,9 +19,8 @@ use toml::Table;
 
 use super::prepare::{self, Prepared};
 use super::slot::Work;
-use super::{Deployer, MAX_PLUGIN, Refusal, Setup, Slot};
+use super::{Deployer, GrantError, MAX_PLUGIN, Refusal, Setup, Slot};
 use crate::config::{self, Change, Config, diff};
-use crate::host::GrantError;
 use crate::telemetry;
 
 /// Reads the configuration and the plugins again. Cheap to clone.
@@ -366,7 +365,7 @@ impl Reloader {
         };
         // A file that is looked at again and again is told of once; who asks is answered.
         if is_news || why != Why::File {
-            tracing::warn!(why = why.as_str(), reason, "the configuration is not taken: nothing has changed");
+            tracing::warn!(why = why.as_str(), reason, code = %code::deploy::NOT_TAKEN, "the configuration is not taken: nothing has changed");
         }
         report.refused = Some(reason);
         report

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rand::Rng as _;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_lease::Roster;
 use shardmill_lease::store::Sidecar;
 use shardmill_plugin::Digest;
@@ -253,6 +253,7 @@ impl Follower {
             tracing::warn!(
                 processor,
                 reason,
+                code = %error.code(),
                 "it cannot be seen which version of the plugin is wanted; what runs goes on"
             );
         }
@@ -282,7 +283,7 @@ impl Follower {
         // What switches tells of what it refuses.
         if !is_refused && before.is_none_or(|before| before.reason != reason) {
             tracing::warn!(
-                processor, digest = %decision.0, reason,
+                processor, digest = %decision.0, reason, code = %code::deploy::UNAVAILABLE,
                 "the version of the plugin that is wanted cannot be had; the one that runs goes on, and it is tried again"
             );
         }

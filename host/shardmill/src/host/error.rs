@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use shardmill_lease::store;
 
 use crate::admin;
+use crate::deploy::GrantError;
 
 /// Why a host cannot start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +34,7 @@ pub enum Error {
         /// The processor.
         processor: String,
         /// Why.
-        source: super::GrantError,
+        source: GrantError,
     },
     /// A plugin does not start with its configuration.
     #[error(

@@ -21,7 +21,6 @@ use crate::config::Config;
 use crate::deploy::{self, CLOSE_WITHIN, Reloader};
 use crate::fleet::follower::{self, Follower};
 
-pub(crate) use crate::deploy::GrantError;
 pub use builder::Builder;
 pub(crate) use builder::check_module;
 pub(crate) use error::Class;

@@ -17,6 +17,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use shardmill_cause::Coded;
 use shardmill_record::ShardId;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, info, warn};
@@ -257,7 +258,7 @@ impl PollingReader {
             debug!(%stream, %shard, failures, %error, "a read failed");
         } else {
             self.told = true;
-            warn!(%stream, %shard, failures, %error, "the shard cannot be read; trying on");
+            warn!(%stream, %shard, failures, %error, code = %error.code(), "the shard cannot be read; trying on");
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use shardmill_cause::code;
 use shardmill_record::{Batch, BatchBuilder, BatchLimits};
 use tokio::time::{Instant, sleep_until};
 
@@ -82,6 +83,7 @@ impl ShardTask {
     fn tell_stop(&self, scope: Scope, reason: &str) {
         tracing::error!(
             processor = %self.work.options.processor, stream = %self.work.options.stream, shard = %self.scene.shard, reason,
+            code = %code::engine::SHARD_STOPPED,
             "a batch stops the shard; those beside it come to their end first, and are not tried again"
         );
         self.scene.status.set_state(ShardState::Stopped { reason: reason.to_owned() });

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use aws_config::SdkConfig;
 use clap::{ArgGroup, Args};
+use shardmill_cause::code;
 use shardmill_engine::DeadLetter;
 use shardmill_producer::BatchSender;
 use shardmill_stream::Kinesis;
@@ -89,6 +90,7 @@ fn configured(config: &Config, processor: Option<&str>) -> Result<Vec<Named>, Fa
     {
         let names: Vec<&str> = config.processors.keys().map(String::as_str).collect();
         return Err(Failure::configuration(format!("the configuration has no processor `{name}`"))
+            .code(code::dead_letters::NO_PLACE)
             .help(format!("its processors: {}", names.join(", "))));
     }
     let processors = config.processors.values().filter(|found| processor.is_none_or(|name| name == found.name));
@@ -108,6 +110,7 @@ fn configured(config: &Config, processor: Option<&str>) -> Result<Vec<Named>, Fa
             None => "no processor of the configuration keeps dead letters".to_owned(),
         };
         return Err(Failure::configuration(message)
+            .code(code::dead_letters::NO_PLACE)
             .help("add a table [processors.NAME.dead-letters], or name a place with --folder or --stream"));
     }
     Ok(named.into_iter().collect())
@@ -260,6 +263,7 @@ impl Book {
             self.marks[file].add(&sent, to, unix_ms::now()).map_err(|error| {
                 let error = text::line(&error);
                 Failure::running(format!("{} records were sent, and that cannot be noted in {error}", sent.len()))
+                    .code(code::dead_letters::MARKS)
                     .help("the next replay sends them once more")
             })
         })
@@ -275,9 +279,9 @@ impl Book {
 fn unmarked(path: &Path, error: &std::io::Error) -> Failure {
     let message = format!("which letters have been sent again is noted in {}: {error}", path.display());
     if error.kind() == std::io::ErrorKind::ResourceBusy {
-        return Failure::unavailable(message).help("wait for it to end");
+        return Failure::unavailable(message).code(code::dead_letters::MARKS).help("wait for it to end");
     }
-    Failure::configuration(message).help("name another file with --marks FILE")
+    Failure::configuration(message).code(code::dead_letters::MARKS).help("name another file with --marks FILE")
 }
 
 #[cfg(test)]

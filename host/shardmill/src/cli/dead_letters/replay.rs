@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use shardmill_cause::code;
 use shardmill_producer::Ordering;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -159,6 +160,7 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
     }
     if !sender.failed.is_empty() {
         return Err(Failure::running(format!("{} of the records cannot be sent", sender.failed.len()))
+            .code(code::dead_letters::NOT_REPLAYED)
             .help("`shardmill dead-letters show ID --payload` writes the payload of one"));
     }
     if tally.unread > 0 {
@@ -167,15 +169,17 @@ pub(super) async fn replay(arguments: &Arguments) -> Result<(), Failure> {
                                them up",
             tally.unread
         );
-        return Err(
-            Failure::running(message).help("look at them with `list --json`; --to STREAM sends them where you say")
-        );
+        return Err(Failure::running(message)
+            .code(code::dead_letters::NOT_REPLAYED)
+            .help("look at them with `list --json`; --to STREAM sends them where you say"));
     }
     letters.all_read()
 }
 
 fn interrupted() -> Failure {
-    Failure::running("the replay was interrupted").help("the same command goes on where it was, by what has been noted")
+    Failure::running("the replay was interrupted")
+        .code(code::command::INTERRUPTED)
+        .help("the same command goes on where it was, by what has been noted")
 }
 
 // === impl Run ===

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{code, with_causes};
 use shardmill_producer::{BatchSender, Error, InvalidRecord, Ordering, Permit, Stopped};
 use shardmill_record::UserRecord;
 use tokio::time::Instant;
@@ -215,7 +215,11 @@ pub(super) fn failure<'r>(refused: impl Iterator<Item = (&'r str, &'r Refused)>)
         return None;
     }
     let message = lines.join("\n");
-    let failure = if all_denied { Failure::not_permitted(message) } else { Failure::unavailable(message) };
+    let failure = if all_denied {
+        Failure::not_permitted(message).code(code::producer::DENIED)
+    } else {
+        Failure::unavailable(message).code(code::producer::REFUSED)
+    };
     Some(failure.help("records of other streams were sent; the same command comes back to these"))
 }
 

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use clap::Args;
 use serde_json::Value;
+use shardmill_cause::code;
 
 use super::{Wanted, id, payload, places};
 use crate::cli::{Failure, output, text};
@@ -45,6 +46,7 @@ pub(super) async fn show(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.payload {
         if all.iter().any(|found| found.identity != first.identity) {
             return Err(Failure::running("there are letters about records with different payloads in that place")
+                .code(code::dead_letters::NO_LETTER)
                 .help("look at them with --json"));
         }
         write(&first.letter.data)?;
@@ -76,13 +78,15 @@ pub(super) fn all_of(letters: &mut Letters, id: &str) -> Result<Vec<Vec<Found>>,
     match ids.len() {
         1 => Ok(all),
         // Its letter may be in one of them.
-        0 => letters
-            .all_read()
-            .and(Err(Failure::running(format!("there is no dead letter whose id begins with `{id}`"))
-                .help("`shardmill dead-letters list` shows those that there are"))),
+        0 => letters.all_read().and(Err(Failure::running(format!(
+            "there is no dead letter whose id begins with `{id}`"
+        ))
+        .code(code::dead_letters::NO_LETTER)
+        .help("`shardmill dead-letters list` shows those that there are"))),
         _several => {
             let ids: Vec<String> = ids.into_iter().collect();
             Err(Failure::running(format!("`{id}` begins the ids of several dead letters"))
+                .code(code::dead_letters::NO_LETTER)
                 .help(format!("take more digits: {}", ids.join(", "))))
         }
     }
@@ -130,7 +134,7 @@ fn write(payload: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     match out.write_all(payload).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::running(format!("the payload cannot be written: {error}")))
+            Err(Failure::running(format!("the payload cannot be written: {error}")).code(code::command::NOT_WRITTEN))
         }
         _written => Ok(()),
     }

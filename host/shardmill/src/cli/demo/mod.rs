@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_producer::{BatchSender, Ordering, Permit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -52,11 +52,12 @@ pub(super) async fn run(arguments: Arguments) -> Result<(), Failure> {
     let config = configuration(&arguments)?;
     telemetry::init(&config.log)?;
     let stop = stop_at_signal()?;
-    let local =
-        Local::start(local::Options::default()).await.map_err(|error| Failure::unavailable(with_causes(&error)))?;
+    let local = Local::start(local::Options::default())
+        .await
+        .map_err(|error| Failure::unavailable(with_causes(&error)).code(error.code()))?;
     let result = tokio::select! {
         result = demonstrate(&arguments, config, &local, &stop) => result,
-        () = stop.cancelled(), if !arguments.follow => Err(Failure::running("the demo was interrupted")),
+        () = stop.cancelled(), if !arguments.follow => Err(Failure::running("the demo was interrupted").code(code::command::INTERRUPTED)),
     };
     local.stop().await;
     result
@@ -133,7 +134,9 @@ async fn demonstrate(
     // The drain waits for outputs to be acknowledged and writes the last checkpoints.
     match running.await {
         Ok(result) => result?,
-        Err(panic) => return Err(Failure::running(format!("the host broke down: {panic}"))),
+        Err(panic) => {
+            return Err(Failure::running(format!("the host broke down: {panic}")).code(code::process::BROKE_DOWN));
+        }
     }
     waited?;
     if !arguments.follow {
@@ -169,6 +172,7 @@ fn find_plugin() -> Result<PathBuf, Failure> {
     let candidates = folders.into_iter().flatten().map(|folder| folder.join("flight_delays.wasm"));
     candidates.into_iter().find(|path| path.is_file()).ok_or_else(|| {
         Failure::configuration("the processor flight_delays.wasm is not there")
+            .code(code::config::FILE)
             .help("build it with `make plugins`, or name it with --plugin FILE.wasm")
     })
 }

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use hyper::Method;
+use shardmill_cause::code;
 use shardmill_plugin::Digest;
 
 use super::fleet;
@@ -59,8 +60,10 @@ pub(super) async fn deploy(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::usage("one worker is sent the module itself: a file is expected")
             .help("--config FILE deploys to all workers of a fleet, which fetch it from an address"));
     };
-    let unreadable =
-        |reason: String| Failure::configuration(format!("the plugin {} cannot be sent: {reason}", file.display()));
+    let unreadable = |reason: String| {
+        Failure::configuration(format!("the plugin {} cannot be sent: {reason}", file.display()))
+            .code(code::deploy::UNAVAILABLE)
+    };
     let bytes = tokio::fs::read(file).await.map_err(|error| unreadable(error.to_string()))?;
     if bytes.len() > MAX_PLUGIN {
         return Err(unreadable(format!("it is larger than {} MiB", MAX_PLUGIN >> 20)));
@@ -76,7 +79,10 @@ pub(super) async fn deploy(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     let DeployAnswer { processor, switched, from, to, lasts, stopped_shards } = serde_json::from_value(answer)
-        .map_err(|error| Failure::running(format!("the answer of {} makes no sense: {error}", server.admin)))?;
+        .map_err(|error| {
+            Failure::running(format!("the answer of {} makes no sense: {error}", server.admin))
+                .code(code::command::ANSWER)
+        })?;
     if switched {
         output::line(format_args!("{processor}: {from} was followed by {to}; {lasts}"));
     } else {

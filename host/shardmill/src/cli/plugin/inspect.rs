@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_plugin::{Module, Need, Runtime, RuntimeOptions};
 
 use crate::cli::{Failure, output};
@@ -21,16 +21,16 @@ pub(crate) struct Arguments {
 
 pub(super) async fn inspect(arguments: &Arguments) -> Result<(), Failure> {
     let path = &arguments.file;
-    let bytes = tokio::fs::read(path)
-        .await
-        .map_err(|error| Failure::configuration(format!("cannot read {}: {error}", path.display())))?;
+    let bytes = tokio::fs::read(path).await.map_err(|error| {
+        Failure::configuration(format!("cannot read {}: {error}", path.display())).code(code::deploy::UNAVAILABLE)
+    })?;
     let options = RuntimeOptions { compiler: crate::compile::compiler(), ..RuntimeOptions::default() };
     let runtime = Runtime::new(options, shardmill_plugin::Metrics::default())
-        .map_err(|error| Failure::running(with_causes(&error)))?;
+        .map_err(|error| Failure::running(with_causes(&error)).code(error.code()))?;
     let module = runtime
         .load(&path.display().to_string(), bytes)
         .await
-        .map_err(|error| Failure::configuration(with_causes(&error)))?;
+        .map_err(|error| Failure::configuration(with_causes(&error)).code(error.code()))?;
     let description = describe(&module);
     if arguments.json {
         output::line(format_args!("{description:#}"));

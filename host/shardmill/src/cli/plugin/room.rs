@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_plugin::{Metrics, Module, Need, Plugin, Pool, Pooled, Runtime, module};
 
 use crate::cli::{Failure, text};
@@ -79,7 +79,7 @@ impl RoomArguments {
         };
         let Config { mut processors, .. } = config;
         let Some(mut processor) = processors.remove(&name) else {
-            return Err(Failure::usage(format!("there is no processor {name}")));
+            return Err(Failure::usage(format!("there is no processor {name}")).code(code::deploy::NO_PROCESSOR));
         };
         // The others run somewhere else, and so do the instances that work at the same time.
         processor.limits.instances = INSTANCES;
@@ -155,7 +155,8 @@ impl Room {
         let file = self.file();
         tokio::fs::read(file).await.map_err(|error| {
             let shown = file.display();
-            let failure = Failure::configuration(format!("the plugin {shown} cannot be read: {error}"));
+            let failure =
+                Failure::configuration(format!("the plugin {shown} cannot be read: {error}")).code(code::config::FILE);
             failure.help("build it (cargo build --release --target wasm32-wasip2), or name another file")
         })
     }
@@ -172,7 +173,7 @@ impl Room {
         runtime
             .load_within(&name, bytes, &self.processor.limits.load)
             .await
-            .map_err(|error| Failure::configuration(with_causes(&error)))
+            .map_err(|error| Failure::configuration(with_causes(&error)).code(error.code()))
     }
 
     /// Ties a module to what is said of it. It has started once: what `init` says is known.

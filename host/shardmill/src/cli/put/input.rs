@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args};
+use shardmill_cause::code;
 
 use super::parse::{Format, Key};
 use super::read::Rules;
@@ -56,14 +57,15 @@ impl InputArguments {
             (Some(format), _, _) | (None, Some(format), _) => format,
             (None, None, Some(Named { format, .. })) => format,
             (None, None, None) if files.iter().any(|file| extension(file).is_some()) => {
-                return Err(Failure::usage("the names of the files say different things: say --format"));
+                return Err(Failure::usage("the names of the files say different things: say --format")
+                    .code(code::input::FORMAT));
             }
             (None, None, None) => Format::Lines,
         };
         if !key.is_of(format) {
             let message =
                 "--key-field is for --format jsonl, --key-column for --format csv, and --format tail-json has keys";
-            return Err(Failure::usage(message));
+            return Err(Failure::usage(message).code(code::input::FORMAT));
         }
         for (is_said, option) in [
             (self.no_header, "--no-header"),
@@ -71,7 +73,7 @@ impl InputArguments {
             (self.delimiter.is_some(), "--delimiter"),
         ] {
             if is_said && format != Format::Csv {
-                return Err(Failure::usage(format!("{option} is for --format csv")));
+                return Err(Failure::usage(format!("{option} is for --format csv")).code(code::input::FORMAT));
             }
         }
         let delimiter = self.delimiter.or(named.map(|named| named.delimiter)).unwrap_or(b',');

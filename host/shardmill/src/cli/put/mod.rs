@@ -23,7 +23,7 @@ use std::path::Path;
 
 use futures::stream::FuturesOrdered;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_producer::{Metrics, Producer};
 use tokio::time::Instant;
 
@@ -41,7 +41,7 @@ use super::{Failure, output, text};
 pub(super) async fn put(arguments: &Arguments) -> Result<(), Failure> {
     let rules = arguments.rules()?;
     let options = arguments.options();
-    options.check().map_err(|error| Failure::usage(error.to_string()))?;
+    options.check().map_err(|error| Failure::usage(error.to_string()).code(code::producer::OPTIONS))?;
     let input = Input::open(&arguments.files).map_err(|error| unreadable(&error))?;
     results::check(arguments.results.as_deref(), &input, arguments.overwrite)?;
     let access = arguments.access.open(&arguments.stream).await?;
@@ -49,7 +49,9 @@ pub(super) async fn put(arguments: &Arguments) -> Result<(), Failure> {
     let results = Results::open(arguments.results.as_deref())?;
     let bar = bar(input.bytes(), arguments.json || results.are_printed());
     let tally = Tally::new(input.names());
-    let input = input.start(rules).map_err(|error| Failure::running(format!("the input cannot be read: {error}")))?;
+    let input = input.start(rules).map_err(|error| {
+        Failure::running(format!("the input cannot be read: {error}")).code(code::input::UNREADABLE)
+    })?;
     let (client, stream) = (access.producer.clone(), arguments.stream.clone());
     let (metrics, seed) = (Metrics::default(), rand::random());
     let producer = match &spool {
@@ -98,7 +100,8 @@ fn failure(stream: &str, tally: &Tally, ended: &Ended) -> Option<Failure> {
         Ended::Whole | Ended::Refused => tally.failure(stream),
         Ended::Input(error) => Some(unreadable(error).help(help("what was read before has been sent"))),
         Ended::Interrupted => {
-            let failure = Failure::running("interrupted: what comes later in the input is not sent");
+            let failure = Failure::running("interrupted: what comes later in the input is not sent")
+                .code(code::command::INTERRUPTED);
             Some(failure.help(help(if tally.lost() == 0 { "what was read before is stored" } else { "" })))
         }
         // Told by the results themselves.
@@ -126,7 +129,8 @@ fn tell(arguments: &Arguments, tally: &Tally, left: u64, results: &Results, ende
     }
     match output::try_line(said) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::running(format!("standard output cannot be written: {error}")))
+            Err(Failure::running(format!("standard output cannot be written: {error}"))
+                .code(code::command::NOT_WRITTEN))
         }
         _printed => Ok(()),
     }
@@ -137,13 +141,14 @@ fn waits(records: u64, stream: &str, folder: &Path) -> Failure {
     let folder = text::line(&folder.display().to_string());
     let (records, verb) = (text::counted(records, "record"), if records == 1 { "waits" } else { "wait" });
     Failure::deferred(format!("{records} of {stream} {verb} in the spool {folder}: the stream does not take them now"))
+        .code(code::input::WAITS)
         .help(format!(
             "`shardmill spool drain --folder {folder}` sends them, and so does the next `shardmill put` with it"
         ))
 }
 
 fn unreadable(error: &read::Error) -> Failure {
-    Failure::running(with_causes(error))
+    Failure::running(with_causes(error)).code(error.code())
 }
 
 /// On a terminal: how much of the input has been read, or of an input without an end how much is stored.

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use shardmill_cause::code;
+
 use super::read::Input;
 use crate::cli::{Failure, output};
 
@@ -30,13 +32,15 @@ pub(super) fn check(path: Option<&Path>, input: &Input, overwrite: bool) -> Resu
     let Ok(found) = fs::metadata(path) else { return Ok(()) };
     if let Some(input) = input.name_of(&found) {
         let message = format!("the results would take the place of the input {input}");
-        return Err(Failure::usage(message).help("name another file for --results; nothing was sent"));
+        return Err(Failure::usage(message)
+            .code(code::input::RESULTS)
+            .help("name another file for --results; nothing was sent"));
     }
     if found.is_file() && found.len() > 0 && !overwrite {
         let message = format!("{} has something in it, and may be the results of an earlier run", path.display());
-        return Err(
-            Failure::usage(message).help("name another file for --results, or say --overwrite; nothing was sent")
-        );
+        return Err(Failure::usage(message)
+            .code(code::input::RESULTS)
+            .help("name another file for --results, or say --overwrite; nothing was sent"));
     }
     Ok(())
 }
@@ -104,7 +108,7 @@ impl Results {
         self.failure = Some(match &self.to {
             To::Written(path, _) => unwritten(path, &error),
             _printed if error.kind() == ErrorKind::BrokenPipe => {
-                Failure::running("nobody reads the results any more on standard output")
+                Failure::running("nobody reads the results any more on standard output").code(code::input::RESULTS)
             }
             _printed => unwritten(Path::new("standard output"), &error),
         });
@@ -112,5 +116,5 @@ impl Results {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::running(format!("results cannot be written to {}: {error}", path.display()))
+    Failure::running(format!("results cannot be written to {}: {error}", path.display())).code(code::input::RESULTS)
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use shardmill_cause::{Code, code};
 use shardmill_producer::{Acknowledged, Failed, InvalidRecord, Reason, Receipt, Refusal};
 
 use super::parse::Bad;
@@ -22,6 +23,9 @@ const OF_A_RECORD: [&str; 3] = ["ValidationException", "InvalidArgumentException
 
 /// What stands for an answer where there is none.
 const UNANSWERED: [&str; 2] = ["connection", "timeout"];
+
+/// The word for lines that are no records.
+const UNREADABLE: &str = "unreadable";
 
 /// What has become of one record.
 #[derive(Debug)]
@@ -67,7 +71,7 @@ impl Fate {
             Self::Stored(_) | Self::Spooled(_) => None,
             Self::Failed(failed) => Some((failed.reason.word(), sentence(&failed.reason))),
             Self::Invalid(reason) => Some(("invalid", reason.to_string())),
-            Self::Bad(bad) => Some(("unreadable", bad.to_string())),
+            Self::Bad(bad) => Some((UNREADABLE, bad.to_string())),
             Self::Unsent => Some(("stopped", "it was not sent any more".to_owned())),
         }
     }
@@ -256,8 +260,11 @@ impl Tally {
     pub(super) fn failure(&self, stream: &str) -> Option<Failure> {
         if let Some(refusal) = &self.fatal {
             let message = format!("stream {stream} refuses records ({}): {}", refusal.code, refusal.message);
-            let failure =
-                if refusal.is_denied() { Failure::not_permitted(message) } else { Failure::unavailable(message) };
+            let failure = if refusal.is_denied() {
+                Failure::not_permitted(message).code(code::producer::DENIED)
+            } else {
+                Failure::unavailable(message).code(code::producer::REFUSED)
+            };
             return Some(failure.help(self.help(advice(refusal))));
         }
         match self.lost() {
@@ -268,9 +275,15 @@ impl Tally {
                     Some(last) if self.stored + self.spooled == 0 => {
                         let last = last.as_ref().map(|last| format!(" ({}): {}", last.code, last.message));
                         let message = format!("{message}; the service does not answer{}", last.unwrap_or_default());
-                        Some(Failure::unavailable(message).help(self.help("check the network and the endpoint")))
+                        Some(
+                            Failure::unavailable(message)
+                                .code(code::input::NOT_STORED)
+                                .help(self.help("check the network and the endpoint")),
+                        )
                     }
-                    _other => Some(Failure::running(message).help(self.help("--results FILE tells of each"))),
+                    _other => Some(
+                        Failure::running(message).code(self.code()).help(self.help("--results FILE tells of each")),
+                    ),
                 }
             }
         }
@@ -281,6 +294,12 @@ impl Tally {
         let first = self.first.map(|place| format!("the first record that is not stored is {}", self.name(place)));
         let parts = first.into_iter().chain((!advice.is_empty()).then(|| advice.to_owned()));
         parts.collect::<Vec<_>>().join("; ")
+    }
+
+    /// That of what is wrong, where all that is not stored could not be read; else that records were not taken.
+    fn code(&self) -> Code {
+        let is_unreadable = self.not_stored.keys().all(|word| *word == UNREADABLE);
+        if is_unreadable { code::input::BAD_LINES } else { code::input::NOT_STORED }
     }
 
     fn reasons(&self) -> String {

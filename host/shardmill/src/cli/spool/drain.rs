@@ -8,6 +8,7 @@ use clap::Args;
 use futures::future::join_all;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
+use shardmill_cause::code;
 use shardmill_producer::{BatchOptions, BatchSender, Error, Ordering, Permit, Stopped};
 use shardmill_record::UserRecord;
 use shardmill_spool::{Answer, Batch, Next, Pacing, Spool};
@@ -159,7 +160,11 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
     }
     if set_aside > 0 {
         let message = format!("{} cannot be sent, and are set aside", text::counted(set_aside, "record"));
-        failures.push(Failure::running(message).help("`shardmill spool list` shows them with the reasons"));
+        failures.push(
+            Failure::running(message)
+                .code(code::producer::REFUSED)
+                .help("`shardmill spool list` shows them with the reasons"),
+        );
     }
     let mut failures = failures.into_iter();
     let first = failures.next();
@@ -170,7 +175,9 @@ pub(super) async fn drain(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn interrupted() -> Failure {
-    Failure::running("the drain was interrupted").help("the same command goes on where it was")
+    Failure::running("the drain was interrupted")
+        .code(code::command::INTERRUPTED)
+        .help("the same command goes on where it was")
 }
 
 // === impl Drain ===

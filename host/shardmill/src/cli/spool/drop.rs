@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use serde_json::json;
+use shardmill_cause::code;
 use shardmill_spool::{Counted, Selection, Spool};
 use tokio_util::sync::CancellationToken;
 
@@ -57,9 +58,11 @@ async fn drop_asking(
     let mut spool = arguments.folder.open().await?;
     check_stream(&spool, arguments.stream.as_deref())?;
     let stored_before = match arguments.older_than {
-        Some(age) => {
-            Some(SystemTime::now().checked_sub(age).ok_or_else(|| Failure::running("--older-than is too long"))?)
-        }
+        Some(age) => Some(
+            SystemTime::now()
+                .checked_sub(age)
+                .ok_or_else(|| Failure::running("--older-than is too long").code(code::command::USAGE))?,
+        ),
         None => None,
     };
     let selection = Selection { stream: arguments.stream.clone(), stored_before, set_aside: arguments.set_aside };
@@ -84,7 +87,9 @@ async fn drop_asking(
     ended?;
     closed?;
     if is_stopped {
-        return Err(Failure::running("dropping was interrupted").help("the same command drops the rest"));
+        return Err(Failure::running("dropping was interrupted")
+            .code(code::command::INTERRUPTED)
+            .help("the same command drops the rest"));
     }
     Ok(())
 }
@@ -121,15 +126,19 @@ fn ask(counted: &Counts) -> Result<(), Failure> {
         ));
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::running("nobody can be asked whether they are to be dropped").help("--yes drops them"));
+        return Err(Failure::running("nobody can be asked whether they are to be dropped")
+            .code(code::command::NOT_ASKED)
+            .help("--yes drops them"));
     }
     output::ask("Drop them for good? [y/N] ");
     let mut answer = String::new();
     let read = std::io::stdin().lock().read_line(&mut answer);
     match read {
         Ok(_) if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
-        Ok(_) => Err(Failure::running("nothing was dropped")),
-        Err(error) => Err(Failure::running(format!("the answer cannot be read: {error}")).help("--yes does not ask")),
+        Ok(_) => Err(Failure::running("nothing was dropped").code(code::command::NOT_ASKED)),
+        Err(error) => Err(Failure::running(format!("the answer cannot be read: {error}"))
+            .code(code::command::NOT_ASKED)
+            .help("--yes does not ask")),
     }
 }
 

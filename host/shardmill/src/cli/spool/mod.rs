@@ -8,6 +8,7 @@ mod shown;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use shardmill_cause::code;
 use shardmill_spool::Spool;
 
 use super::Failure;
@@ -70,6 +71,7 @@ fn check_stream(spool: &Spool, stream: Option<&str>) -> Result<(), Failure> {
     let is_unknown = |stream: &&str| !known.is_empty() && !known.contains_key(*stream);
     let Some(stream) = stream.filter(is_unknown) else { return Ok(()) };
     let names: Vec<String> = known.into_keys().map(|name| text::line(&name)).collect();
-    let failure = Failure::running(format!("the spool has no stream `{}`", text::line(stream)));
+    let failure =
+        Failure::running(format!("the spool has no stream `{}`", text::line(stream))).code(code::command::NO_SUCH);
     Err(failure.help(format!("its streams: {}", names.join(", "))))
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::ProgressBar;
 use serde_json::json;
+use shardmill_cause::code;
 use shardmill_record::StreamArn;
 use shardmill_stream::Kind;
 use tokio::time::sleep;
@@ -81,7 +82,8 @@ async fn ask(description: &Description) -> Result<(), Failure> {
     let shards = text::counted(description.open().count() as u64, "open shard");
     output::say(format_args!("{name}: {shards}, with the records of {retention_hours} h"));
     if !std::io::stdin().is_terminal() {
-        let failure = Failure::running(format!("nobody can be asked whether {name} is to be deleted"));
+        let failure = Failure::running(format!("nobody can be asked whether {name} is to be deleted"))
+            .code(code::command::NOT_ASKED);
         return Err(failure.help("--yes deletes it"));
     }
     output::ask("Delete it for good? [y/N] ");
@@ -91,11 +93,13 @@ async fn ask(description: &Description) -> Result<(), Failure> {
     });
     match read.await {
         Ok(Ok(answer)) if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
-        Ok(Ok(_no)) => Err(Failure::running(format!("{name} is kept"))),
-        Ok(Err(error)) => {
-            Err(Failure::running(format!("the answer cannot be read: {error}")).help("--yes does not ask"))
+        Ok(Ok(_no)) => Err(Failure::running(format!("{name} is kept")).code(code::command::NOT_ASKED)),
+        Ok(Err(error)) => Err(Failure::running(format!("the answer cannot be read: {error}"))
+            .code(code::command::NOT_ASKED)
+            .help("--yes does not ask")),
+        Err(_broken) => {
+            Err(Failure::running("the answer cannot be read").code(code::command::NOT_ASKED).help("--yes does not ask"))
         }
-        Err(_broken) => Err(Failure::running("the answer cannot be read").help("--yes does not ask")),
     }
 }
 
@@ -104,7 +108,8 @@ async fn until_gone(access: &Access, name: &str, quiet: bool) -> Result<(), Fail
     let waited = access.unless_stopped(look_until_gone(access, name, &bar)).await;
     bar.finish_and_clear();
     waited.unwrap_or_else(|| {
-        let failure = Failure::running(format!("interrupted: the deletion of {name} is under way"));
+        let failure = Failure::running(format!("interrupted: the deletion of {name} is under way"))
+            .code(code::command::INTERRUPTED);
         Err(failure.help("the service goes on with it"))
     })
 }

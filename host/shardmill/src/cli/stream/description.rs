@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use aws_sdk_kinesis::types::{EncryptionType, StreamDescriptionSummary, StreamMode};
 use comfy_table::Table;
 use serde_json::{Value, json};
+use shardmill_cause::code;
 use shardmill_record::{HashKeyRange, ShardId, StreamArn};
 use shardmill_stream::{Shard, lineage};
 
@@ -67,6 +68,7 @@ impl Description {
         let answer = request.send().await.map_err(|error| refused(access, Order::Describe, &error))?;
         let summary = answer.stream_description_summary.ok_or_else(|| {
             Failure::unavailable(format!("the description of stream {} is empty", access.stream))
+                .code(code::stream::INVALID_ANSWER)
                 .help("check what answers at the endpoint")
         })?;
         // A stream that is being created has no shards yet, and cannot be listed.

@@ -4,6 +4,7 @@ use aws_sdk_kinesis::operation::list_streams::ListStreamsOutput;
 use aws_sdk_kinesis::types::{StreamMode, StreamSummary};
 use clap::Args;
 use serde_json::{Value, json};
+use shardmill_cause::code;
 use shardmill_stream::{Call, Error};
 
 use crate::cli::{Failure, access, output, text};
@@ -49,7 +50,7 @@ pub(super) async fn list(arguments: &Arguments) -> Result<(), Failure> {
         let request = client.list_streams().set_exclusive_start_stream_name(after.take());
         let answer = tokio::select! {
             biased;
-            () = stop.cancelled() => return Err(Failure::running("interrupted: there may be more streams")),
+            () = stop.cancelled() => return Err(Failure::running("interrupted: there may be more streams").code(code::command::INTERRUPTED)),
             answer = request.send() => answer,
         };
         let answer = answer.map_err(|error| {

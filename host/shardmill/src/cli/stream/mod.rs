@@ -15,8 +15,10 @@ mod split_merge;
 mod wait;
 
 use clap::{Args, Subcommand};
+use shardmill_cause::code;
 
 use self::description::Description;
+pub(super) use self::reshard::Error as ReshardError;
 use super::access::Access;
 use super::{Failure, access, output, text};
 
@@ -100,6 +102,6 @@ impl Change {
 async fn interruptible<T>(access: &Access, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     access.unless_stopped(call).await.unwrap_or_else(|| {
         let help = format!("`shardmill stream describe {}` shows what has been done", access.stream);
-        Err(Failure::running("interrupted").help(help))
+        Err(Failure::running("interrupted").code(code::command::INTERRUPTED).help(help))
     })
 }

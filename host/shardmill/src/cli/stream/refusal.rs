@@ -5,6 +5,7 @@ use std::error::Error as StdError;
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
+use shardmill_cause::code;
 use shardmill_stream::{Call, Error};
 
 use crate::cli::Failure;
@@ -46,14 +47,19 @@ impl Order {
 
     /// What can be said of a refusal by its code alone.
     fn told(self, code: &str, reason: &str, stream: &str) -> Option<Failure> {
-        let refused = || Failure::running(format!("{} of stream {stream} is refused: {reason}", self.operation()));
+        let refused = || {
+            Failure::running(format!("{} of stream {stream} is refused: {reason}", self.operation()))
+                .code(code::command::SERVICE)
+        };
         match (code, self) {
             ("ResourceInUseException", Self::Create) => Some(
                 Failure::running(format!("there is a stream {stream} already"))
+                    .code(code::command::STREAM_CHANGE)
                     .help(format!("`shardmill stream describe {stream}` shows it")),
             ),
             ("ResourceInUseException", Self::Delete) => Some(
                 Failure::running(format!("stream {stream} is not deleted: {reason}"))
+                    .code(code::command::STREAM_CHANGE)
                     .help("consumers with enhanced fan-out hold it: --with-consumers deletes them as well"),
             ),
             ("ResourceInUseException", _) => Some(refused().help(
@@ -64,11 +70,13 @@ impl Order {
             }
             ("LimitExceededException", _) => Some(refused().help(ACCOUNT_LIMITS)),
             ("InvalidArgumentException" | "ValidationException", _) => Some(refused()),
-            ("UnknownOperationException" | "InvalidAction", _) => {
-                Some(Failure::unavailable(format!("the service does not know {}: {reason}", self.operation())).help(
-                    "check what answers at the endpoint; not everything that stands in for Kinesis does all of it",
-                ))
-            }
+            ("UnknownOperationException" | "InvalidAction", _) => Some(
+                Failure::unavailable(format!("the service does not know {}: {reason}", self.operation()))
+                    .code(code::command::SERVICE)
+                    .help(
+                        "check what answers at the endpoint; not everything that stands in for Kinesis does all of it",
+                    ),
+            ),
             _other => None,
         }
     }

@@ -5,7 +5,7 @@ use shardmill_stream::Shard;
 
 /// Why shards cannot be changed as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Error {
+pub(in crate::cli) enum Error {
     #[error("stream {stream} has no shard {shard}; its open shards: {}", Named(open))]
     NoShard { stream: String, shard: ShardId, open: Vec<ShardId> },
     #[error("{0} is closed, and cannot be changed any more; {followed}", followed = Followed(.1))]

@@ -1,6 +1,7 @@
 //! `shardmill stream split` and `shardmill stream merge`
 
 use clap::Args;
+use shardmill_cause::{Coded, code};
 use shardmill_record::{HashKey, ShardId, StreamArn};
 use shardmill_stream::Shard;
 
@@ -90,7 +91,7 @@ async fn changeable(access: &Access) -> Result<Vec<Shard>, Failure> {
 
 /// Nobody but AWS changes the shards of such a stream.
 pub(super) fn on_demand(stream: &str) -> Failure {
-    Failure::running(format!("stream {stream} is on-demand: AWS decides how many shards it has")).help(
+    Failure::running(format!("stream {stream} is on-demand: AWS decides how many shards it has")).code(code::command::STREAM_CHANGE).help(
         "to decide yourself, make it provisioned: `aws kinesis update-stream-mode --stream-mode-details StreamMode=PROVISIONED`",
     )
 }
@@ -108,7 +109,9 @@ fn done(after: &Description, parents: &[&ShardId]) -> String {
 }
 
 fn refusal(error: reshard::Error) -> Failure {
-    Failure::running(error.to_string()).help("`shardmill stream describe STREAM` shows the shards with their hash keys")
+    Failure::running(error.to_string())
+        .code(error.code())
+        .help("`shardmill stream describe STREAM` shows the shards with their hash keys")
 }
 
 fn shard_id(text: &str) -> Result<ShardId, String> {

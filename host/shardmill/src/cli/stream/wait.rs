@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use shardmill_cause::with_causes;
+use shardmill_cause::{code, with_causes};
 use shardmill_stream::{Kind, StreamStatus};
 use tokio::time::{Instant, sleep};
 
@@ -25,7 +25,7 @@ pub(super) async fn until_active(access: &Access, what: &str, quiet: bool) -> Re
     waited.unwrap_or_else(|| {
         let help =
             format!("the service goes on with it; `shardmill stream describe {}` shows how far it is", access.stream);
-        Err(Failure::running(format!("interrupted: {what} is under way")).help(help))
+        Err(Failure::running(format!("interrupted: {what} is under way")).code(code::command::INTERRUPTED).help(help))
     })
 }
 
@@ -38,7 +38,8 @@ async fn look_until_active(access: &Access, what: &str, bar: &ProgressBar) -> Re
             Ok(info) => match info.status {
                 StreamStatus::Active => return Ok(()),
                 StreamStatus::Deleting => {
-                    return Err(Failure::running(format!("stream {stream} is being deleted")));
+                    return Err(Failure::running(format!("stream {stream} is being deleted"))
+                        .code(code::command::STREAM_CHANGE));
                 }
                 status => {
                     silent_since = None;

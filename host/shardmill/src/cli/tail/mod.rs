@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::sync::Arc;
 
+use shardmill_cause::code;
 use shardmill_record::{BatchBuilder, BatchLimits, HashKeyRange, OutOfRange, Page, SequenceNumber, ShardId, Unpacker};
 use shardmill_stream::polling::Options;
 use shardmill_stream::{Metrics, ReadPage};
@@ -110,6 +111,7 @@ impl<'a> Tail<'a> {
             let unknown = names(&mut unknown.iter().map(ToString::to_string));
             let known = names(&mut listing.iter().map(|shard| shard.id.to_string()).take(20));
             Failure::running(format!("stream {} has no shard {unknown}", access.stream))
+                .code(code::command::NO_SHARD)
                 .help(format!("it has {known}; `shardmill stream describe` shows all of them"))
         })?;
         let (events, received) = mpsc::channel(PAGES);
@@ -149,7 +151,7 @@ impl<'a> Tail<'a> {
             let event = tokio::select! {
                 event = events.recv() => event,
                 Some(Err(error)) = self.tasks.join_next() => {
-                    return Err(Failure::running(format!("the reader of a shard broke down, please report it: {error}")));
+                    return Err(Failure::running(format!("the reader of a shard broke down, please report it: {error}")).code(code::process::BROKE_DOWN));
                 }
             };
             let Some(Event { shard, news }) = event else { break };

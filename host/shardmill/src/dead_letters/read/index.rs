@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use shardmill_cause::code;
 use shardmill_engine::DeadLetter;
 use shardmill_record::{Position, ShardId};
 
@@ -221,6 +222,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, Failure> {
 /// A folder that is not there, or that this process may not read.
 pub(crate) fn unreadable_folder(folder: &Path, error: &io::Error) -> Failure {
     Failure::configuration(format!("dead letters cannot be read from the folder {}: {error}", folder.display()))
+        .code(code::dead_letters::PLACE)
         .help("name the folder that workers write to, as this machine sees it")
 }
 
@@ -236,6 +238,7 @@ fn not_kept(error: &io::Error) -> Failure {
     let folder = std::env::temp_dir();
     let folder = folder.display();
     Failure::running(format!("letters of a stream are put in order in a temporary file in {folder}: {error}"))
+        .code(code::command::NOT_WRITTEN)
         .help("make room there, name another folder with TMPDIR, or ask for fewer letters, with --since for example")
 }
 

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::iter::Peekable;
 use std::path::PathBuf;
 
+use shardmill_cause::code;
 use shardmill_engine::DeadLetter;
 use shardmill_stream::Kinesis;
 
@@ -150,6 +151,7 @@ impl Letters {
             0 => Ok(()),
             files => {
                 Err(Failure::running(format!("{files} files could not be read; the letters in them are left out"))
+                    .code(code::dead_letters::PLACE)
                     .help("the warnings above say which and why; the same command comes back to them"))
             }
         }
@@ -190,5 +192,7 @@ impl Letters {
 /// On a thread where it keeps nobody waiting.
 async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Failure::running(format!("dead letters cannot be looked through: {error}")))
+    done.map_err(|error| {
+        Failure::running(format!("dead letters cannot be looked through: {error}")).code(code::dead_letters::PLACE)
+    })
 }

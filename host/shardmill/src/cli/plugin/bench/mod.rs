@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use shardmill_cause::{Coded, code};
 use shardmill_plugin::{Metrics, OutcomeLimits, Settled, ShardContext, Verdict};
 use shardmill_record::{Batch, BatchBuilder};
 use tokio::time::Instant;
@@ -129,7 +130,9 @@ pub(super) async fn bench(arguments: &Arguments) -> Result<(), Failure> {
         Some(first) => {
             let (calls, records) = (figures.failed_calls, figures.failed_records);
             let message = format!("{calls} calls and {records} records failed; the first: {first}");
-            Err(Failure::running(message).help("`shardmill plugin test` shows what becomes of each record"))
+            Err(Failure::running(message)
+                .code(code::command::RECORDS_FAIL)
+                .help("`shardmill plugin test` shows what becomes of each record"))
         }
     }
 }
@@ -142,6 +145,7 @@ async fn batches(arguments: &Arguments, batch: usize) -> Result<Vec<Batch>, Fail
     while let Some(next) = records.next().await? {
         let next = next.map_err(|bad| {
             Failure::running(text::line(&format!("{} is no record: {}", records.name(bad.place), bad.reason)))
+                .code(code::input::BAD_LINES)
         })?;
         bytes += next.record.data.len();
         given.push(next);
@@ -151,7 +155,7 @@ async fn batches(arguments: &Arguments, batch: usize) -> Result<Vec<Batch>, Fail
         }
     }
     if given.is_empty() {
-        return Err(Failure::usage("there are no records to measure with"));
+        return Err(Failure::usage("there are no records to measure with").code(code::command::BASELINE));
     }
     let hash_keys: Vec<Option<String>> =
         given.iter().map(|given| given.record.explicit_hash_key.map(|key| key.to_string())).collect();
@@ -193,7 +197,7 @@ async fn start(room: &Room, loaded: &Loaded) -> Result<Latency, Failure> {
         let started = Instant::now();
         let instance = loaded.plugin.instance().await;
         latency.add(started.elapsed());
-        drop(instance.map_err(|failure| Failure::running(failure.to_string()))?);
+        drop(instance.map_err(|failure| Failure::running(failure.to_string()).code(failure.code()))?);
     }
     Ok(latency)
 }
@@ -303,10 +307,12 @@ impl Spread {
 
 fn read_baseline(path: &PathBuf) -> Result<Figures, Failure> {
     let shown = path.display();
-    let written = fs::read_to_string(path)
-        .map_err(|error| Failure::usage(format!("the baseline {shown} cannot be read: {error}")))?;
+    let written = fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("the baseline {shown} cannot be read: {error}")).code(code::command::BASELINE)
+    })?;
     serde_json::from_str(&written).map_err(|error| {
         Failure::usage(format!("the baseline {shown} makes no sense: {error}"))
+            .code(code::command::BASELINE)
             .help("it is what `shardmill plugin bench --json` has printed, one line")
     })
 }

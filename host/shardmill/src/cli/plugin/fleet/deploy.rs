@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
+use shardmill_cause::code;
 use shardmill_lease::store::dynamodb::DynamoDb;
 use shardmill_plugin::Digest;
 
@@ -93,11 +94,13 @@ pub(in crate::cli) async fn deploy(
 async fn same(processor: &str, before: &Read, arguments: &FleetArguments) -> Result<Order, Failure> {
     let wanted = before.deployment.wanted().ok_or_else(|| {
         Failure::usage(format!("{processor}: no version was deployed whose share could be another one"))
+            .code(code::fleet::OTHER_WANTED)
             .help("name a module: a file, or an https address")
     })?;
     if let Some(expected) = arguments.expected.filter(|expected| *expected != wanted.digest) {
         let wanted = wanted.digest;
         return Err(Failure::usage(format!("{processor}: what is wanted is {wanted}, and not {expected}"))
+            .code(code::fleet::OTHER_WANTED)
             .help("name the module: a file, or an https address"));
     }
     let source = match &arguments.source {
@@ -140,8 +143,8 @@ async fn is_good(source: &Source, digest: &Digest, arguments: &FleetArguments) -
 
 async fn fetch(source: &Source) -> Result<Vec<u8>, Failure> {
     Fetcher::new().fetch(source).await.map_err(|reason| match source {
-        Source::File(_) => Failure::configuration(reason),
-        Source::Url(_) => Failure::unavailable(reason),
+        Source::File(_) => Failure::configuration(reason).code(code::deploy::UNAVAILABLE),
+        Source::Url(_) => Failure::unavailable(reason).code(code::deploy::UNAVAILABLE),
     })
 }
 
@@ -206,7 +209,7 @@ pub(super) async fn carry_out(
         "it is still wanted, and workers go on trying; `shardmill plugin rollback {processor}` goes back to what was there before"
     );
     let message = format!("{processor}: {undone}\n{}", reasons.join("\n"));
-    Err(Failure::running(message.trim_end()).help(help))
+    Err(Failure::running(message.trim_end()).code(code::fleet::NOT_FOLLOWED).help(help))
 }
 
 /// Writes the document unless somebody has decided otherwise since it was read.
@@ -230,7 +233,8 @@ async fn write(
         }
         found = documents::read(tables, processor).await.map_err(failed)?;
     }
-    Err(Failure::running(format!("{processor}: the document is written by others again and again; nothing was done")))
+    Err(Failure::running(format!("{processor}: the document is written by others again and again; nothing was done"))
+        .code(code::fleet::CONTENDED))
 }
 
 fn overtaken(processor: &str, last: Option<&Entry>) -> Failure {
@@ -241,6 +245,7 @@ fn overtaken(processor: &str, last: Option<&Entry>) -> Failure {
         "{processor}: somebody else has decided meanwhile{}; nothing was done",
         by.unwrap_or_default()
     ))
+    .code(code::fleet::OTHER_WANTED)
     .help(format!("look with `shardmill plugin history {processor}`, and say it again if it is still what you want"))
 }
 
@@ -255,6 +260,7 @@ fn is_private(source: &Source, arguments: &FleetArguments) -> Result<(), Failure
     match source {
         Source::Url(url) if !url.is_private() && !arguments.plain_http => {
             Err(Failure::usage(format!("{url} is not https: others on the way could read the module"))
+                .code(code::fleet::SOURCE)
                 .help("--plain-http allows it, and --sha256 says what the module must be"))
         }
         _ => Ok(()),
@@ -263,8 +269,12 @@ fn is_private(source: &Source, arguments: &FleetArguments) -> Result<(), Failure
 
 fn written(source: &Source) -> Result<String, Failure> {
     let absolute = source.clone().absolute();
-    let absolute = absolute.map_err(|error| Failure::usage(format!("{source} cannot be made absolute: {error}")))?;
-    absolute.written().ok_or_else(|| Failure::usage(format!("{source} is not UTF-8, and is not kept as it is")))
+    let absolute = absolute.map_err(|error| {
+        Failure::usage(format!("{source} cannot be made absolute: {error}")).code(code::fleet::SOURCE)
+    })?;
+    absolute.written().ok_or_else(|| {
+        Failure::usage(format!("{source} is not UTF-8, and is not kept as it is")).code(code::fleet::SOURCE)
+    })
 }
 
 /// What clap takes for a digest.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_lease::store;
 use shardmill_lease::store::dynamodb::{DynamoDb, Timeouts};
 use tokio_util::sync::CancellationToken;
@@ -42,6 +42,7 @@ impl Place {
         self.config.processors.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.config.processors.keys().map(String::as_str).collect();
             Failure::configuration(format!("the configuration has no processor `{name}`"))
+                .code(code::deploy::NO_PROCESSOR)
                 .help(format!("its processors: {}", names.join(", ")))
         })
     }
@@ -50,7 +51,10 @@ impl Place {
     pub(in crate::cli) fn home(&self, name: &str) -> Result<DynamoDb, Failure> {
         self.processor(name)?;
         let table = home::home(&self.config, name).and_then(|home| home.lease_table.as_deref());
-        let no_home = || Failure::configuration(format!("no processor that reads a stream leads to `{name}`"));
+        let no_home = || {
+            Failure::configuration(format!("no processor that reads a stream leads to `{name}`"))
+                .code(code::deploy::NO_PROCESSOR)
+        };
         Ok(self.tables(table.ok_or_else(no_home)?))
     }
 
@@ -66,7 +70,7 @@ impl Place {
     ) -> Result<T, Failure> {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Failure::running("interrupted")),
+            () = self.stop.cancelled() => Err(Failure::running("interrupted").code(code::command::INTERRUPTED)),
             given = future => given,
         }
     }
@@ -76,8 +80,11 @@ impl Place {
 pub(in crate::cli) fn failed(error: impl Into<documents::Error>) -> Failure {
     match error.into() {
         documents::Error::Store(error @ store::Error::NoTable { .. }) => Failure::unavailable(with_causes(&error))
+            .code(error.code())
             .help("the first worker that is started makes the tables; is this its configuration, account and region?"),
-        documents::Error::Store(error) => Failure::of_class(Class::of_store(&error), with_causes(&error)),
-        other => Failure::running(with_causes(&other)),
+        documents::Error::Store(error) => {
+            Failure::of_class(Class::of_store(&error), with_causes(&error)).code(error.code())
+        }
+        other => Failure::running(with_causes(&other)).code(other.code()),
     }
 }

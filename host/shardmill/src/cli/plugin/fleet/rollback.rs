@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use shardmill_cause::Coded;
 
 use super::deploy::{self, Telling};
 use super::{Place, failed};
@@ -51,6 +52,7 @@ pub(in crate::cli) async fn rollback(arguments: &Arguments) -> Result<(), Failur
         };
         let entry = entry.map_err(|error| {
             Failure::usage(format!("{processor}: {error}"))
+                .code(error.code())
                 .help(format!("`shardmill plugin history {processor}` shows what there is"))
         })?;
         let (digest, source) = (entry.digest, entry.source.clone());

@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use shardmill_cause::code;
 
 use self::template::{Choices, Kit};
 use crate::cli::{Failure, output, text};
@@ -57,6 +58,7 @@ pub(super) fn new(arguments: &Arguments) -> Result<(), Failure> {
         let path = folder.join(path);
         write(&path, &content).map_err(|error| {
             Failure::running(format!("{} cannot be written: {error}", path.display()))
+                .code(code::command::NOT_WRITTEN)
                 .help(format!("what is in {} is not the whole crate: remove it, and try again", folder.display()))
         })?;
     }
@@ -79,20 +81,25 @@ fn vacant(folder: &Path) -> Result<(), Failure> {
     match fs::read_dir(folder).map(|mut entries| entries.any(is_something)) {
         Ok(false) => Ok(()),
         Ok(true) => Err(Failure::usage(format!("the folder {shown} has something in it, and nothing was written"))
+            .code(code::command::EXISTS)
             .help("name another folder with --path, or empty this one")),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotADirectory => {
             Err(Failure::usage(format!("{shown} is no folder, and nothing was written"))
+                .code(code::command::EXISTS)
                 .help("name another folder with --path"))
         }
-        Err(error) => Err(Failure::running(format!("{shown} cannot be looked into: {error}"))),
+        Err(error) => {
+            Err(Failure::running(format!("{shown} cannot be looked into: {error}")).code(code::command::NOT_WRITTEN))
+        }
     }
 }
 
 /// The kit of a checkout, by a path that holds wherever the crate is.
 fn kit_at(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |why: String| {
-        let failure = Failure::usage(format!("there is no kit for processors in {}: {why}", path.display()));
+        let failure = Failure::usage(format!("there is no kit for processors in {}: {why}", path.display()))
+            .code(code::command::KIT);
         failure.help("name the folder guest-sdk/rust of a checkout, or leave --sdk out")
     };
     let manifest = fs::read_to_string(path.join("Cargo.toml"))

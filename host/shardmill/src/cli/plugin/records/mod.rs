@@ -5,7 +5,7 @@ mod batching;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use shardmill_cause::with_causes;
+use shardmill_cause::{Coded, code, with_causes};
 use shardmill_record::{Record, SequenceNumber, ShardId, UserRecord};
 
 pub(super) use self::batching::{Batching, Fate, Handed};
@@ -101,9 +101,9 @@ impl RecordArguments {
         }
         let input = Input::open(&self.files).map_err(|error| unreadable(&error))?;
         let names = input.names();
-        let reading = input
-            .start(rules.clone())
-            .map_err(|error| Failure::running(format!("the records cannot be read: {error}")))?;
+        let reading = input.start(rules.clone()).map_err(|error| {
+            Failure::running(format!("the records cannot be read: {error}")).code(code::input::UNREADABLE)
+        })?;
         let arrived_at = self.arrived_at.unwrap_or_else(unix_ms::now);
         let (read, shard) = (Vec::new().into_iter(), self.shard.clone());
         Ok(Records { reading, read, names, rules, is_tail, shard, arrived_at, count: 0 })
@@ -199,7 +199,7 @@ fn begins_json(line: &[u8]) -> bool {
 }
 
 fn unreadable(error: &InputError) -> Failure {
-    Failure::running(with_causes(error))
+    Failure::running(with_causes(error)).code(error.code())
 }
 
 fn time(text: &str) -> Result<u64, String> {

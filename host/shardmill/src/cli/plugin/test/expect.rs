@@ -6,6 +6,7 @@ use std::path::Path;
 use base64_simd::STANDARD;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use shardmill_cause::code;
 use shardmill_record::HashKey;
 
 use super::diff::{Step, align};
@@ -116,7 +117,9 @@ pub(super) fn as_value(sent: &Sent) -> Value {
 /// Writes what was sent as what is expected from now on.
 pub(super) fn write(path: &Path, sent: &[Sent]) -> Result<(), Failure> {
     let lines: String = sent.iter().map(|sent| text::json(&as_value(sent)) + "\n").collect();
-    fs::write(path, lines).map_err(|error| Failure::running(format!("{} cannot be written: {error}", path.display())))
+    fs::write(path, lines).map_err(|error| {
+        Failure::running(format!("{} cannot be written: {error}", path.display())).code(code::command::NOT_WRITTEN)
+    })
 }
 
 /// Nothing if all is as expected.

@@ -15,6 +15,7 @@ mod trial;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use shardmill_cause::code;
 use shardmill_plugin::GivenUpRecord;
 use shardmill_record::ShardId;
 use tokio::time::Instant;
@@ -305,7 +306,11 @@ impl Run<'_> {
         if let Some(path) = path.filter(|_| self.arguments.update) {
             expect::write(path, &self.sent)?;
         }
-        if wrong.is_empty() { Ok(()) } else { Err(Failure::running(wrong.join("; "))) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::running(wrong.join("; ")).code(code::command::RECORDS_FAIL))
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shardmill_cause::code;
 use shardmill_engine::{BatchProgress, Caused, GivenUp};
 use shardmill_plugin::{
     Failure as CallFailure, GivenUpRecord, HookOutcome, InvalidOutcome, OutcomeLimits, ProcessError, Settled,
@@ -182,7 +183,7 @@ impl<'a> Trial<'a> {
                 let sent = |output| Sent::of(output, Cause::Hook);
                 (settled.outputs.into_iter().map(sent).collect(), settled.checkpoint, None)
             }
-            Err(CallFailure::Host(reason)) => return Err(Failure::running(reason)),
+            Err(CallFailure::Host(reason)) => return Err(Failure::running(reason).code(code::plugin::HOST_FAILED)),
             Err(failure) => (Vec::new(), None, Some(failure)),
         };
         Ok(HookReport {
@@ -209,7 +210,7 @@ impl<'a> Trial<'a> {
         let result = instance.process_batch(context, records).await;
         let took = started.elapsed();
         if let Err(CallFailure::Host(reason)) = result {
-            return Err(Failure::running(reason));
+            return Err(Failure::running(reason).code(code::plugin::HOST_FAILED));
         }
         let memory = instance.memory();
         let call = Call { attempt: context.attempt, records: records.len(), took, memory, failure: None };

@@ -4,6 +4,7 @@ use std::os::fd::AsFd as _;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use shardmill_cause::code;
 use tokio::process::Command;
 
 use crate::cli::{Failure, text};
@@ -17,7 +18,9 @@ struct Group(Option<Pid>);
 /// If it cannot be run, or does not end well.
 pub(super) async fn build(command: &str) -> Result<(), Failure> {
     let shown = text::line(command);
-    let cannot = |error: std::io::Error| Failure::running(format!("`{shown}` cannot be run: {error}"));
+    let cannot = |error: std::io::Error| {
+        Failure::running(format!("`{shown}` cannot be run: {error}")).code(code::command::RECORDS_FAIL)
+    };
     let err = std::io::stderr().as_fd().try_clone_to_owned().map_err(cannot)?;
     let mut shell = Command::new("sh");
     shell.arg("-c").arg(command).stdin(Stdio::null()).stdout(err).process_group(0).kill_on_drop(true);
@@ -28,7 +31,9 @@ pub(super) async fn build(command: &str) -> Result<(), Failure> {
     if status.success() {
         return Ok(());
     }
-    Err(Failure::running(format!("`{shown}` failed: {status}")).help("it is run again when a source changes"))
+    Err(Failure::running(format!("`{shown}` failed: {status}"))
+        .code(code::command::RECORDS_FAIL)
+        .help("it is run again when a source changes"))
 }
 
 impl Drop for Group {
