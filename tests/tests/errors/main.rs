@@ -7,6 +7,7 @@ mod commands;
 mod configuration;
 mod dead_letters;
 mod document;
+mod explain;
 mod fleet;
 mod input;
 mod plugins;

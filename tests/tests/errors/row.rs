@@ -105,9 +105,14 @@ pub(crate) fn shown(said: &str) -> String {
         if !shown.is_empty() {
             shown.push(' ');
         }
-        // Where something stands in a file that a compiler has made.
-        let is_offset = before == "offset" && word.trim_end_matches(':').bytes().all(|byte| byte.is_ascii_digit());
-        shown.push_str(&if is_offset { "…:".to_owned() } else { stable(word) });
+        // Where something stands in a file that a compiler has made, and how much memory that wants.
+        let is_number = !word.is_empty() && word.trim_end_matches(':').bytes().all(|byte| byte.is_ascii_digit());
+        if is_number && ["offset", "wanted"].contains(&before) {
+            shown.push('…');
+            shown.push_str(word.trim_start_matches(|first: char| first.is_ascii_digit()));
+        } else {
+            shown.push_str(&stable(word));
+        }
         before = word;
     }
     match shown.char_indices().nth(SHOWN) {
@@ -125,6 +130,10 @@ fn stable(word: &str) -> String {
     // A sequence number with its place in an aggregate.
     if core.len() > 50 && core.bytes().all(|byte| byte.is_ascii_digit() || byte == b'/') {
         return word.replace(core, "POSITION");
+    }
+    // The last number is the compiler's.
+    if let Some((name, _)) = word.split_once("@0.2.").filter(|(name, _)| name.contains("wasi:")) {
+        return format!("{name}@0.2");
     }
     if core.starts_with("0x") {
         return word.replace(core, "0x…");
