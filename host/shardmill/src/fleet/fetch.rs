@@ -210,7 +210,7 @@ mod tests {
         assert!(other.contains(&Digest::of(b"abcd").short()) && other.contains("another module"), "{other}");
         std::fs::write(&path, "abcde").unwrap();
         assert!(fetcher.fetch(&source).await.unwrap_err().contains("larger than 4 bytes"));
-        assert!(fetcher.fetch(&Source::File(folder.path().to_owned())).await.unwrap_err().contains("not a file"));
+        assert!(fetcher.fetch(&Source::File(folder.path().to_owned())).await.unwrap_err().contains("is a directory"));
         let gone = fetcher.fetch(&Source::File(folder.path().join("b.wasm"))).await.unwrap_err();
         assert!(gone.contains("b.wasm cannot be read"), "{gone}");
     }
