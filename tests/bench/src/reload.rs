@@ -28,6 +28,13 @@ const MIB: f64 = 1_048_576.0;
 /// Upper bounds of gaps, in milliseconds.
 const BOUNDS: [u64; 11] = [12, 14, 16, 20, 25, 30, 40, 60, 100, 200, 500];
 
+/// What a worker's memory is, in bytes.
+struct Kept {
+    resident: f64,
+    /// For records that are read and not done: more of them are put than are processed.
+    reserved: f64,
+}
+
 /// Beginnings of batches by shard, in nanoseconds since 1970 and in order.
 type Begins = BTreeMap<String, Vec<i128>>;
 
@@ -51,10 +58,10 @@ pub(crate) async fn run(options: &Options) -> Vec<Section> {
     let start = now();
     write_for(&mut writer, time).await;
     let middle = now();
-    let mut resident = vec![memory::resident(worker.pid())];
+    let mut kept = vec![Kept::by(&worker).await];
     let is_over = AtomicBool::new(false);
     let reloading = async {
-        let took = reload(&worker, &builds, reloads, &mut resident).await;
+        let took = reload(&worker, &builds, reloads, &mut kept).await;
         is_over.store(true, Ordering::Relaxed);
         took
     };
@@ -77,12 +84,21 @@ pub(crate) async fn run(options: &Options) -> Vec<Section> {
     let (lost, repeated) = (records - once.len() as u64, found.len() as u64 - once.len() as u64);
     let begins = begins(&worker);
     let (without, with) = (gaps(&begins, start..middle), gaps(&begins, middle..end));
-    let summary = summary(reloads, took, &without, &with, [lost, repeated], &resident, instances);
+    let summary = summary(reloads, took, &without, &with, [lost, repeated], &kept, instances);
     vec![summary, histogram(&without, &with)]
 }
 
+// === impl Kept ===
+
+impl Kept {
+    async fn by(worker: &Worker) -> Self {
+        let reserved = worker.metric("shardmill_memory_reserved_bytes", "").await;
+        Self { resident: memory::resident(worker.pid()) as f64, reserved }
+    }
+}
+
 /// Sends so many other versions, and sees what the worker's memory is half way and at the end. How long that took.
-async fn reload(worker: &Worker, builds: &[Vec<u8>; 2], reloads: u32, resident: &mut Vec<u64>) -> Duration {
+async fn reload(worker: &Worker, builds: &[Vec<u8>; 2], reloads: u32, kept: &mut Vec<Kept>) -> Duration {
     let began = Instant::now();
     let mut ticks = interval(RELOAD_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -92,7 +108,7 @@ async fn reload(worker: &Worker, builds: &[Vec<u8>; 2], reloads: u32, resident: 
         let (code, text) = worker.send("/v1/processors/copy/deploy", TOKEN, &[], build).await;
         assert!(code == 200 && text.contains("\"switched\":true"), "{code}: {text}");
         if reload == reloads / 2 || reload == reloads {
-            resident.push(memory::resident(worker.pid()));
+            kept.push(Kept::by(worker).await);
         }
     }
     began.elapsed()
@@ -152,7 +168,7 @@ fn summary(
     without: &[f64],
     with: &[f64],
     [lost, repeated]: [u64; 2],
-    resident: &[u64],
+    kept: &[Kept],
     instances: f64,
 ) -> Section {
     let one = |figure: f64| Some(Sample::from_iter([figure]));
@@ -169,7 +185,10 @@ fn summary(
         ],
     };
     let column = |title, key, digits| Column { title, key, digits };
-    let mib = |bytes: &u64| format!("{:.0}", *bytes as f64 / MIB);
+    let each = |bytes: fn(&Kept) -> f64| {
+        let shown: Vec<_> = kept.iter().map(|kept| format!("{:.0}", bytes(kept) / MIB)).collect();
+        shown.join(", ")
+    };
     Section {
         name: "reload",
         title: format!("{reloads} other versions of a plugin in {:.0} s, {SHARDS} shards", took.as_secs_f64()),
@@ -189,8 +208,10 @@ fn summary(
                  are put a second): a gap is a batch, its outputs, and the way to the next."
             ),
             format!(
-                "Lost {lost}, repeated {repeated}. Resident before, half way and at the end: {} MiB. Instances then: {instances}.",
-                resident.iter().map(mib).collect::<Vec<_>>().join(", ")
+                "Lost {lost}, repeated {repeated}. Resident before, half way and at the end: {} MiB, of which {} MiB are set aside for \
+                 records that are read and not done. Instances then: {instances}.",
+                each(|kept| kept.resident),
+                each(|kept| kept.reserved)
             ),
         ],
     }
