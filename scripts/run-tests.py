@@ -3,8 +3,7 @@
 
 usage: scripts/run-tests.py CARGO_TEST_FLAGS...
 
-Tests are built by clippy (see test-compiler.sh), warnings are errors: one pass over the workspace instead of two. SHARDMILL_LINT=no
-leaves that out, and builds them as `cargo test` does.
+Tests are built by clippy (see test-compiler.sh), warnings are errors: one pass over the workspace instead of two.
 
 `cargo test` runs one program after another, and most of these wait for others most of the time. What a program prints is
 shown in one piece when it has ended, as `cargo test` shows it; what of it failed is listed at the end. TEST_JOBS says how many
@@ -22,8 +21,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 def compiler():
     """The environment of cargo when it builds tests."""
-    if os.environ.get("SHARDMILL_LINT") == "no":
-        return dict(os.environ)
     driver = os.path.join(os.path.dirname(os.path.abspath(__file__)), "test-compiler.sh")
     # The form in which cargo-clippy hands arguments to its driver.
     arguments = "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__"
