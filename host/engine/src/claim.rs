@@ -35,7 +35,7 @@ pub(crate) async fn prepare(parts: &Parts) -> Result<Vec<Arc<Stream>>, Error> {
 
 async fn describe(input: &Input) -> Result<StreamInfo, Error> {
     let Input { options, kinesis, .. } = input;
-    let info = kinesis.wait_until_active(&options.stream).await?;
+    let info = kinesis.wait_until_created(&options.stream).await?;
     // What passes is left to the coordinator, which lists the shards again and again.
     if let Err(error) = kinesis.list_shards(&options.stream).await
         && matches!(error.kind(), Kind::NotPermitted | Kind::Credentials)
@@ -96,7 +96,7 @@ async fn claim(parts: &Parts, input: &Input, mut info: StreamInfo) -> Result<Inc
             StreamClaim::Earlier(earlier) => retire(parts, stream, &earlier, Some(&identity)).await?,
             StreamClaim::Later(_) => {
                 sleep(LOOK_EVERY).await;
-                info = input.kinesis.wait_until_active(stream).await?;
+                info = input.kinesis.wait_until_created(stream).await?;
             }
             StreamClaim::OtherStream(stored) => {
                 return Err(Error::OtherStream { table: table(), stored_arn: stored.arn, arn: identity.arn });

@@ -59,6 +59,8 @@ pub(crate) struct Sent {
     pub(crate) count: usize,
     /// Why not all are.
     pub(crate) leave: Option<Leave>,
+    /// The first record, by its place in the batch, of whose outputs not all are where they belong: those before it are done.
+    pub(crate) first_undone: Option<usize>,
     /// The records, by their places in the batch, of whose outputs nobody says what has become of them. A processor that they
     /// have come to does.
     pub(crate) unsent: Vec<usize>,
@@ -67,9 +69,24 @@ pub(crate) struct Sent {
 // === impl Sent ===
 
 impl Sent {
-    fn and(mut self, other: Self) -> Self {
+    pub(crate) fn all(count: usize) -> Self {
+        Self { count, ..Self::default() }
+    }
+
+    /// Nobody says of any output what has become of it.
+    fn none(leave: Leave, caused: &[[usize; 2]]) -> Self {
+        Self {
+            leave: Some(leave),
+            first_undone: caused.iter().map(|[since, _]| *since).min(),
+            unsent: caused.iter().map(|[_, by]| *by).collect(),
+            count: 0,
+        }
+    }
+
+    pub(crate) fn and(mut self, other: Self) -> Self {
         self.count += other.count;
         self.unsent.extend(other.unsent);
+        self.first_undone = self.first_undone.into_iter().chain(other.first_undone).min();
         self.leave = match (self.leave, other.leave) {
             (Some(one), Some(other)) => Some(one.or_worse(other)),
             (one, other) => one.or(other),
@@ -103,7 +120,7 @@ impl Destinations {
             let fence = fence.clone();
             async move {
                 let count = outputs.len();
-                let mut causes: Vec<usize> = outputs.iter().map(|caused| caused.by).collect();
+                let caused: Vec<[usize; 2]> = outputs.iter().map(|caused| [caused.since, caused.by]).collect();
                 let result = match self.by_name.get(&*name) {
                     Some(Target::Away(destination)) => {
                         let records = outputs.into_iter().map(|caused| caused.output.record).collect();
@@ -113,17 +130,15 @@ impl Destinations {
                         })
                     }
                     Some(Target::Stage(stage)) => match stage.upgrade() {
-                        Some(stage) => {
-                            causes.clear();
-                            stage.take(outputs, batch, scene).await
-                        }
+                        // It says itself how far it is.
+                        Some(stage) => return stage.take(outputs, batch, scene).await,
                         None => Err(Leave::stop(format!("the processor behind output `{name}` has ended"))),
                     },
                     None => Err(Leave::stop(format!("the configuration names no output `{name}`"))),
                 };
                 match result {
-                    Ok(()) => Sent { count, ..Sent::default() },
-                    Err(leave) => Sent { count: 0, leave: Some(leave), unsent: causes },
+                    Ok(()) => Sent::all(count),
+                    Err(leave) => Sent::none(leave, &caused),
                 }
             }
         });

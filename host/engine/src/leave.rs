@@ -28,6 +28,11 @@ impl Leave {
         Self::Stop(Scope::Shard, reason.into())
     }
 
+    /// Whether what is under way is broken off: then nobody knows how far it is.
+    pub(crate) fn is_at_once(&self) -> bool {
+        matches!(self, Self::Lost | Self::Abort | Self::Rewind)
+    }
+
     /// Of two reasons the one that must be heard: what cannot wait, then an end in order, which needs no further one.
     /// Of two stops what stops more counts, and both are told.
     pub(crate) fn or_worse(self, other: Self) -> Self {

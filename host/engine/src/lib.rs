@@ -54,8 +54,8 @@ pub use input::Input;
 pub use metrics::Metrics;
 pub use options::{BatchOptions, Delivery, Options};
 pub use policy::{
-    Applied, BatchProgress, Caused, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Scope,
-    Then, Tolerance, Why,
+    Applied, BatchProgress, Caused, CheckpointBy, Decision, FailurePolicy, Front, GivenUp, InvalidTolerance, Passed,
+    Scope, Then, Tolerance, Why,
 };
 pub use prefetch::Prefetch;
 pub use retry::Backoff;

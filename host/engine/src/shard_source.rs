@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use shardmill_cause::{Code, Coded, code};
 use shardmill_lease::audit::ListedShard;
-use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey};
+use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey, SurveyError};
 use shardmill_record::{Checkpoint, ShardId};
 use shardmill_stream::lineage::{LeaseState, MissingLease, children_of, missing_leases};
 use shardmill_stream::{ChildShard, Kind};
@@ -13,14 +14,12 @@ use shardmill_stream::{ChildShard, Kind};
 use crate::input::{Incarnation, Input, Stream};
 use crate::wall_clock::now_ms;
 
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
 /// Names the shards that take over when one ends.
 #[async_trait]
 pub(crate) trait Directory: Send + Sync {
     /// The leases of the children. `named` are those that the service gave with the shard's last page; without, the
     /// stream's shards are listed.
-    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, BoxError>;
+    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, SurveyError>;
 
     /// The ARN of the stream whose shards these are.
     fn stream_arn(&self) -> &str;
@@ -41,6 +40,12 @@ pub(crate) struct Siblings {
 #[error("stream `{0}` is not there, or another one took its place")]
 struct Changed(Arc<str>);
 
+impl Coded for Changed {
+    fn code(&self) -> Code {
+        code::stream::STREAM_RECREATED
+    }
+}
+
 // === impl Streams ===
 
 impl Streams {
@@ -56,7 +61,7 @@ impl Streams {
 #[async_trait]
 impl ShardSource for Streams {
     /// A stream that cannot be listed does not keep the others' shards from being found.
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, BoxError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
         let found = futures::future::join_all(self.0.iter().map(|stream| stream.survey(leases))).await;
         let mut survey = Survey::default();
         let mut failed = None;
@@ -81,7 +86,7 @@ impl ShardSource for Streams {
 }
 
 impl Stream {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, BoxError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
         let Some(incarnation) = self.incarnation() else { return Ok(Survey::default()) };
         let Input { options, kinesis, .. } = &self.input;
         let listing = match kinesis.list_shards(&options.stream).await {
@@ -126,7 +131,7 @@ impl Stream {
 
 #[async_trait]
 impl Directory for Siblings {
-    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, BoxError> {
+    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, SurveyError> {
         let stream = self.stream.name();
         let children = match named {
             Some(named) => named.to_vec(),

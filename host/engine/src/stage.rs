@@ -1,6 +1,6 @@
 //! Processors behind other processors: what these put out goes to them in memory, and whoever has caused it waits for its end.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use async_trait::async_trait;
@@ -10,7 +10,8 @@ use shardmill_plugin::ShardContext;
 use shardmill_record::{Batch, BatchBuilder, Position, Record};
 use tokio::task::JoinSet;
 
-use crate::batch_work::{BatchWork, Origin, Scene, Told};
+use crate::batch_work::{BatchWork, Ledger, Origin, Scene, Told};
+use crate::destination::Sent;
 use crate::flow::{Route, Router};
 use crate::leave::Leave;
 use crate::live::Activity;
@@ -57,11 +58,16 @@ pub struct Stage {
 struct Part {
     builder: BatchBuilder,
     refused: Vec<(usize, String)>,
-    records: usize,
+    /// For each of its records, the first record of the batch before that has caused it.
+    since: Vec<usize>,
     bytes: usize,
     /// The beginning of the window that its records arrived in.
     window: Option<u64>,
 }
+
+/// How many records at the front of a part are done.
+#[derive(Default)]
+struct Through(AtomicUsize);
 
 /// A stage at work for somebody.
 struct StageScene {
@@ -91,13 +97,14 @@ impl Stage {
         let _again = self.destinations.set(destinations);
     }
 
-    /// Brings records to their end that records of a batch have caused.
+    /// Brings records to their end that records of a batch have caused. Left before that, it says how far it is: what it has
+    /// done nobody has to do again.
     pub(crate) fn take<'a>(
         self: &'a Arc<Self>,
         outputs: Vec<Caused>,
         batch: &'a Batch,
         before: &'a Arc<dyn Scene>,
-    ) -> BoxFuture<'a, Result<(), Leave>> {
+    ) -> BoxFuture<'a, Sent> {
         let mut origin = before.origin();
         origin.hops += 1;
         if !origin.hops.is_multiple_of(CALLS_OF_A_TASK) {
@@ -112,29 +119,25 @@ impl Stage {
                 Some(Ok(ended)) => ended,
                 Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 // The runtime ends.
-                _cancelled => Err(Leave::Abort),
+                _cancelled => Sent { leave: Some(Leave::Abort), first_undone: Some(0), ..Sent::default() },
             }
         })
     }
 
-    async fn work_off(
-        &self,
-        outputs: Vec<Caused>,
-        batch: &Batch,
-        before: &Arc<dyn Scene>,
-        origin: Origin,
-    ) -> Result<(), Leave> {
+    async fn work_off(&self, outputs: Vec<Caused>, batch: &Batch, before: &Arc<dyn Scene>, origin: Origin) -> Sent {
         let options = &self.parts.options;
         let too_far = (origin.hops > self.parts.max_hops)
             .then(|| format!("it has come through {} processors, as many as may be (`max-hops`)", self.parts.max_hops));
         // A record that has come too far is given up; were it to go on for ever by what the guest returns when it is told of
         // that, nothing else would end it.
         if origin.hops > self.parts.max_hops.saturating_mul(2) {
-            return Err(Leave::stop(format!(
+            let leave = Leave::stop(format!(
                 "processor `{}`: what hooks return when they are told of given-up records (`given-up`) goes from processor to processor without end; let it leave the cycle",
                 options.processor
-            )));
+            ));
+            return Sent { leave: Some(leave), first_undone: Some(0), ..Sent::default() };
         }
+        let count = outputs.len();
         let labels = ConsumerLabels { processor: options.processor.to_string(), stream: origin.stream.to_string() };
         let router = Router::new(Arc::clone(&options.flow), Arc::clone(&origin.stream), origin.shard.as_str());
         let (tracks, filtered, invalid) = self.spread(&outputs, batch, &router, too_far.as_deref());
@@ -161,24 +164,28 @@ impl Stage {
         let lanes = tracks.into_iter().filter(|parts| !parts.is_empty()).map(|parts| {
             let work = &work;
             async move {
-                for Part { builder, refused, .. } in parts {
-                    work.process(builder.build(), &refused, &()).await?;
+                let mut parts = parts.into_iter();
+                while let Some(Part { builder, refused, since, .. }) = parts.next() {
+                    let through = Through::default();
+                    if let Err(leave) = work.process(builder.build(), &refused, &through).await {
+                        let undone = since.into_iter().skip(through.0.into_inner());
+                        let first_undone = undone.chain(parts.flat_map(|part| part.since)).min();
+                        return Sent { leave: Some(leave), first_undone, ..Sent::default() };
+                    }
                 }
-                Ok(())
+                Sent::default()
             }
         });
         // Every lane to its end: what is done in one is not to be given up for another.
-        let mut leave: Result<(), Leave> = Ok(());
-        for ended in futures::future::join_all(lanes).await {
-            leave = match (leave, ended) {
-                (Err(before), Err(other)) => Err(before.or_worse(other)),
-                (leave, ended) => leave.and(ended),
-            };
-        }
-        leave.map_err(|leave| match leave {
-            Leave::Stop(scope, reason) => Leave::Stop(scope, format!("processor `{}`: {reason}", options.processor)),
+        let mut sent = futures::future::join_all(lanes).await.into_iter().fold(Sent::default(), Sent::and);
+        sent.leave = match sent.leave {
+            None => return Sent::all(count),
+            Some(Leave::Stop(scope, reason)) => {
+                Some(Leave::Stop(scope, format!("processor `{}`: {reason}", options.processor)))
+            }
             other => other,
-        })
+        };
+        sent
     }
 
     /// By lane of each batcher, batches one after another; and how many records the filter has kept out, and of these could not
@@ -197,7 +204,7 @@ impl Stage {
             std::iter::repeat_with(Vec::new).take(batches.len() * flow.lanes as usize).collect();
         let (mut filtered, mut invalid) = (0, 0);
         let now = (self.wall_clock)();
-        for Caused { by, output } in outputs {
+        for Caused { by, since, output } in outputs {
             let hash_key = output.record.explicit_hash_key.map(|key| key.to_string());
             let cause = (*by < batch.len()).then(|| batch.record(*by));
             let record = Record {
@@ -224,19 +231,25 @@ impl Stage {
             let window = batch.window.map(|window| window.of(record.approximate_arrival));
             let is_full = |part: &Part| {
                 let most = batch.limits;
-                part.records >= most.records || part.bytes + bytes > most.bytes || part.window != window
+                part.since.len() >= most.records || part.bytes + bytes > most.bytes || part.window != window
             };
             if tracks[track].last().is_none_or(is_full) {
                 tracks[track].push(Part { window, ..Part::default() });
             }
             if let Some(part) = tracks[track].last_mut() {
-                part.refused.extend(refused.map(|reason| (part.records, reason)));
+                part.refused.extend(refused.map(|reason| (part.since.len(), reason)));
                 part.builder.push(record);
-                part.records += 1;
+                part.since.push(*since);
                 part.bytes += bytes;
             }
         }
         (tracks, filtered, invalid)
+    }
+}
+
+impl Ledger for Through {
+    fn passed(&self, _batch: &Batch, through: usize, _records: usize, _is_end: bool) {
+        self.0.store(through, Ordering::Relaxed);
     }
 }
 

@@ -8,8 +8,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::store::memory::Memory;
 use crate::{
-    Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, TokioClock,
-    WorkerId,
+    Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, SurveyError,
+    TokioClock, WorkerId,
 };
 
 /// A stream of one shard.
@@ -17,7 +17,7 @@ struct OneShard;
 
 #[async_trait]
 impl ShardSource for OneShard {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
         let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
         let checkpoint = Checkpoint::TrimHorizon;
         let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };

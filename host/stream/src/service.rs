@@ -27,7 +27,7 @@ const SHARDS_PER_ANSWER: i32 = 10_000;
 const LISTING_RESTARTS: u32 = 3;
 /// How many answers in a row may bring no new shard before a listing is given up.
 const FRUITLESS_ANSWERS: u32 = 10;
-/// How long [`Kinesis::wait_until_active`] puts up with a service that does not answer.
+/// How long [`Kinesis::wait_until_created`] puts up with a service that does not answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// DescribeStreamSummary takes 20 calls a second in an account, and many workers may wait for one stream.
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(2);
@@ -94,7 +94,7 @@ impl Kinesis {
     ///
     /// A stream that is missing or being deleted is an error at once; a service that does not answer, or not as it should,
     /// is one after a minute.
-    pub async fn wait_until_active(&self, stream: &str) -> Result<StreamInfo, Error> {
+    pub async fn wait_until_created(&self, stream: &str) -> Result<StreamInfo, Error> {
         let mut silent_since = None;
         let mut announced = false;
         loop {

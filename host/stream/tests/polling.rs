@@ -309,7 +309,7 @@ async fn a_closed_shard_ends_after_its_last_record_and_its_children_follow(decod
     let parent = backend.kinesis.list_shards("flights").await.unwrap().remove(0);
     let split = backend.client.split_shard().stream_name("flights").shard_to_split(parent.id.as_str());
     split.new_starting_hash_key((u128::MAX / 2).to_string()).send().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    backend.until_active("flights").await;
     backend.put("flights", 50..100).await;
 
     let mut reader = backend.reader(&info, &parent, ReadFrom::TrimHorizon);
@@ -383,7 +383,7 @@ async fn a_shard_that_is_not_found_is_not_at_its_end() {
 
     // Deleted, then created again with the same shard ids.
     backend.client.delete_stream().stream_name("flights").send().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    backend.until_gone("flights").await;
     let gone = reader.next(WIDE).await.unwrap_err();
     assert_eq!(gone, Error::StreamGone { stream: "flights".into(), shard: shard.id.clone() });
     tokio::time::sleep(Duration::from_millis(1_000)).await;

@@ -30,7 +30,7 @@ async fn a_stream_that_is_being_created_is_waited_for() {
     let creating: fn(&mut serde_json::Value) =
         |answer| answer["StreamDescriptionSummary"]["StreamStatus"] = json!("CREATING");
     backend.layer.fail("DescribeStreamSummary", [Fault::Refused("LimitExceededException"), Fault::Changed(creating)]);
-    let info = backend.kinesis.wait_until_active("flights").await.unwrap();
+    let info = backend.kinesis.wait_until_created("flights").await.unwrap();
     assert_eq!(info.status, StreamStatus::Active);
     assert_eq!(backend.layer.calls("DescribeStreamSummary").len(), 3);
 }
@@ -38,7 +38,7 @@ async fn a_stream_that_is_being_created_is_waited_for() {
 #[tokio::test]
 async fn a_missing_stream_is_named_with_its_region() {
     let backend = Backend::start().await;
-    let error = backend.kinesis.wait_until_active("flights").await.unwrap_err();
+    let error = backend.kinesis.wait_until_created("flights").await.unwrap_err();
     assert_eq!((error.kind(), error.is_transient()), (Kind::NotFound, false));
     let text = error.to_string();
     assert!(text.contains("no stream `flights` in region eu-central-1"), "{text}");
@@ -139,8 +139,7 @@ async fn splits_and_merges_are_listed_with_their_parents() {
     let middle = before[0].range.end.get() / 2;
     let split = backend.client.split_shard().stream_name("flights").shard_to_split(before[0].id.as_str());
     split.new_starting_hash_key(middle.to_string()).send().await.unwrap();
-    backend.kinesis.wait_until_active("flights").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    backend.until_active("flights").await;
     let split = backend.kinesis.list_shards("flights").await.unwrap();
     let children = children_of(&before[0].id, &split);
     assert_eq!(children.len(), 2);
@@ -150,7 +149,7 @@ async fn splits_and_merges_are_listed_with_their_parents() {
 
     let merge = backend.client.merge_shards().stream_name("flights").shard_to_merge(children[1].id.as_str());
     merge.adjacent_shard_to_merge(before[1].id.as_str()).send().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    backend.until_active("flights").await;
     let merged = backend.kinesis.list_shards("flights").await.unwrap();
     let merged_child = children_of(&before[1].id, &merged);
     assert_eq!(merged_child.len(), 1);

@@ -87,7 +87,7 @@ impl BatchWork {
                 return Ok(Err(Failed { reason: failure.to_string(), unmade }));
             }
         };
-        let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, output }).collect();
+        let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, since: 0, output }).collect();
         if let Some(leave) = self.send(outputs, &BatchBuilder::default().build()).await.leave {
             // Of other events the guest is told once more.
             if matches!(hook, Hook::Idle | Hook::Revoked { .. }) {

@@ -179,7 +179,7 @@ impl BatchWork {
         });
         match settled {
             Ok(settled) => {
-                let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, output });
+                let outputs = settled.outputs.into_iter().map(|output| Caused { by: 0, since: 0, output });
                 self.send(outputs.collect(), &batch).await.leave.map_or(Ok(()), Err)?;
                 if let Some(position) = settled.checkpoint {
                     self.scene.allow(position);

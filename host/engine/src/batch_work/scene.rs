@@ -68,8 +68,3 @@ pub(crate) trait Ledger: Send + Sync {
     /// it belongs.
     fn passed(&self, batch: &Batch, through: usize, records: usize, is_end: bool);
 }
-
-/// Whoever has caused the records is told when all of them are done.
-impl Ledger for () {
-    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
-}

@@ -8,7 +8,7 @@ use super::{BatchWork, Leave, Ledger};
 use crate::destination::Sent;
 use crate::invariant::Invariant;
 use crate::live::Activity;
-use crate::{BatchProgress, Caused, Decision, GivenUp};
+use crate::{BatchProgress, Caused, Decision, Front, GivenUp, Passed};
 
 /// Why records are given up that are handed over at most once.
 const LEFT: &str = "the shard was left while the record was in hand";
@@ -63,7 +63,7 @@ impl BatchWork {
         ledger: &dyn Ledger,
         is_end: bool,
     ) -> Result<Option<Leave>, Leave> {
-        let given_up: Vec<GivenUp> = progress.given_up().collect();
+        let mut given_up: Vec<GivenUp> = progress.given_up().collect();
         let given = match given_up.is_empty() {
             true => None,
             false => self.deal_with(batch, &given_up, progress.given_up_count(), &mut leave, is_end).await?,
@@ -72,35 +72,50 @@ impl BatchWork {
             // At most once, what is done behind what has stopped is done for good.
             progress.pass_given_up();
         }
-        let front = progress.take_front(is_end);
-        let [through, records] = [front.through, front.records];
-        let [done, skipped] = [front.done, front.skipped];
-        let caused = front.outputs.len();
-        let sent = self.send(front.outputs, batch).await;
-        if let Some(why) = sent.leave {
+        let Front { mut through, outputs } = progress.take_front(is_end);
+        let caused = outputs.len();
+        let mut sent = self.send(outputs, batch).await;
+        let left = sent.leave.take();
+        let is_left = left.is_some();
+        if let Some(why) = left {
             if self.is_once() {
                 progress.lose(&sent.unsent, UNSENT);
             }
-            if !matches!(why, Leave::Stop(..)) {
+            if why.is_at_once() {
                 return Err(why);
             }
-            if let Some(given) = given.filter(|given| self.is_once() || matches!(given, Given::Stopped(_))) {
-                self.show_given_up(batch, &given_up, given);
+            leave = Some(with(leave, why));
+            if self.is_once() {
+                if let Some(given) = given {
+                    self.show_given_up(batch, &given_up, given);
+                }
+                return Ok(leave);
             }
-            return Ok(Some(with(leave, why)));
+            // A processor behind this one may have got further than nowhere: whoever goes on does not repeat that.
+            through = sent.first_undone.map_or(through, |first| through.min(first));
+        } else {
+            // Done is what has been processed and whose outputs are where they belong.
+            Invariant::OutputsBeforeCheckpoint
+                .check(sent.count == caused, || format!("{} of {caused} outputs are acknowledged", sent.count));
         }
         if let Some(given) = given {
+            // What is behind comes again. It is given up then, unless it has stopped the shard.
+            let comes_again = |given_up: &GivenUp| is_left && given_up.index >= through;
+            given_up.retain(|given_up| matches!(given, Given::Stopped(_)) || !comes_again(given_up));
             self.show_given_up(batch, &given_up, given);
-            // Before the checkpoint passes them: what the guest returns may be all that is left of them.
-            match self.tell_given_up(batch, given_up).await {
-                Ok(()) => {}
-                Err(stop @ Leave::Stop(..)) => return Ok(Some(with(leave, stop))),
-                Err(left) => return Err(left),
+            given_up.retain(|given_up| !comes_again(given_up));
+            if let Some(first) = given_up.first().map(|given_up| given_up.index)
+                // Before the checkpoint passes them: what the guest returns may be all that is left of them.
+                && let Err(why) = self.tell_given_up(batch, given_up).await
+            {
+                if why.is_at_once() {
+                    return Err(why);
+                }
+                leave = Some(with(leave, why));
+                through = through.min(first);
             }
         }
-        // Done is what has been processed and whose outputs are where they belong.
-        Invariant::OutputsBeforeCheckpoint
-            .check(sent.count == caused, || format!("{} of {caused} outputs are acknowledged", sent.count));
+        let Passed { through, done, skipped, records } = progress.pass(through);
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
         ledger.passed(batch, through, records, is_end);
@@ -151,7 +166,7 @@ impl BatchWork {
         let causes: Vec<usize> = outputs.iter().map(|caused| caused.by).collect();
         let sent = tokio::select! {
             biased;
-            leave = self.scene.cut_off() => Sent { leave: Some(leave), unsent: causes, ..Sent::default() },
+            leave = self.scene.cut_off() => Sent { leave: Some(leave), unsent: causes, first_undone: Some(0), ..Sent::default() },
             sent = self.destinations.send(outputs, batch, &self.scene) => sent,
         };
         self.metrics.outputs.get_or_create(&self.labels).inc_by(sent.count as u64);

@@ -15,7 +15,7 @@ mod watermark;
 pub use outputs::Caused;
 pub(crate) use outputs::Outputs;
 pub(crate) use parts::Parts;
-pub use progress::{Applied, BatchProgress, Front, GivenUp, Why};
+pub use progress::{Applied, BatchProgress, Front, GivenUp, Passed, Why};
 pub use rules::{Decision, FailurePolicy, InvalidTolerance, Scope, Then, Tolerance};
 pub use watermark::CheckpointBy;
 pub(crate) use watermark::Watermark;

@@ -15,6 +15,8 @@ pub(crate) struct Outputs {
 pub struct Caused {
     /// The record that it goes behind, by its place in the batch: the last one that has caused it.
     pub by: usize,
+    /// The first record that has caused it: while the output is not where it belongs, none from here on is done.
+    pub since: usize,
     /// The output.
     pub output: Output,
 }
@@ -58,6 +60,11 @@ impl Outputs {
         self.waiting.len()
     }
 
+    /// The first record that has caused any of those that wait, by its place in the batch.
+    pub(crate) fn since(&self) -> Option<usize> {
+        self.waiting.iter().map(|waiting| waiting.first).min()
+    }
+
     /// Takes out, in order, what may be sent when the records before `front` are dealt with. `leaving`: whether the others
     /// come again in another batch. Then an output of a call goes with the first of its records: it would be missing
     /// else, as those are not processed again. It may come once more with the others.
@@ -67,7 +74,9 @@ impl Outputs {
         self.waiting = rest;
         self.bytes = self.waiting.iter().map(|waiting| bytes(&waiting.output)).sum();
         due.sort_by_key(|waiting| (waiting.last, waiting.of_call));
-        due.into_iter().map(|waiting| Caused { by: waiting.last, output: waiting.output }).collect()
+        due.into_iter()
+            .map(|waiting| Caused { by: waiting.last, since: waiting.first, output: waiting.output })
+            .collect()
     }
 }
 

@@ -13,8 +13,8 @@ pub struct BatchProgress {
     records: Vec<RecordProgress>,
     parts: Parts,
     outputs: Outputs,
-    /// How many records at the front are accounted for.
-    front: usize,
+    /// How many records at the front are passed.
+    passed: usize,
     attempts_allowed: u32,
     bisect: bool,
     /// The plugin that the call was handed to that is being taken over.
@@ -73,19 +73,26 @@ enum Standing {
     Passed(Why),
 }
 
-/// Records at a batch's front that are dealt with, behind those of the fronts before.
+/// Records at a batch's front that are dealt with.
 #[derive(Debug)]
 pub struct Front {
-    /// How many records of the batch are dealt with up to here.
+    /// How many records of the batch are dealt with up to here, and nothing that they have caused waits behind these outputs.
     pub through: usize,
-    /// How many of this front are done.
+    /// What they have caused, in order, but for what was taken before.
+    pub outputs: Vec<Caused>,
+}
+
+/// Records that the checkpoint may pass, behind those that it might before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// How many records of the batch may be passed by now.
+    pub through: usize,
+    /// How many are done.
     pub done: usize,
-    /// How many of this front are skipped.
+    /// How many are skipped.
     pub skipped: usize,
     /// How many there are in all: the others are given up and passed over.
     pub records: usize,
-    /// What they have caused, in order.
-    pub outputs: Vec<Caused>,
 }
 
 /// What one attempt changed.
@@ -131,7 +138,7 @@ impl BatchProgress {
             records: vec![record; records],
             parts: Parts::new(records),
             outputs: Outputs::default(),
-            front: 0,
+            passed: 0,
             attempts_allowed: attempts_allowed.max(1),
             bisect,
             plugin: None,
@@ -333,14 +340,23 @@ impl BatchProgress {
         self.outputs.len()
     }
 
-    /// The records that are dealt with at the front, behind those that it gave before. `leaving`: whether what is behind
-    /// them is handed over in another batch, if at all.
+    /// The records that are dealt with at the front, and what they have caused. `leaving`: whether what is behind them is
+    /// handed over in another batch, if at all.
     pub fn take_front(&mut self, leaving: bool) -> Front {
-        let through = self.settled_prefix();
-        let records = &self.records[self.front..through];
+        let settled = self.settled_prefix();
+        let outputs = self.outputs.take(settled, leaving);
+        // What a call has caused may wait for its later records. Were its first ones passed now, it would be missing after a
+        // crash: they are not processed again.
+        let through = self.outputs.since().map_or(settled, |since| settled.min(since));
+        Front { through, outputs }
+    }
+
+    /// Takes over that what the first `through` records have caused is where it belongs; they are dealt with.
+    pub fn pass(&mut self, through: usize) -> Passed {
+        let records = self.records.get(self.passed..through).unwrap_or_default();
         let count = |standing| records.iter().filter(|record| record.standing == standing).count();
         let (done, skipped, records) = (count(Standing::Done), count(Standing::Skipped), records.len());
-        self.front = through;
-        Front { through, done, skipped, records, outputs: self.outputs.take(through, leaving) }
+        self.passed = self.passed.max(through);
+        Passed { through: self.passed, done, skipped, records }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shardmill_cause::{Coded, code, with_causes};
+use shardmill_lease::SurveyError;
 
 use super::{Ended, ShardTask};
 use crate::batch_work::HookEnd;
@@ -76,7 +77,7 @@ impl ShardTask {
                 let children = self.scene.directory.children(&self.scene.shard, named.as_deref()).await?;
                 self.scene.lease.complete(&children).await.map_err(Into::into)
             };
-            let result: Result<(), Box<dyn std::error::Error + Send + Sync>> = tokio::select! {
+            let result: Result<(), SurveyError> = tokio::select! {
                 biased;
                 _ = fence.lost() => return Ended::Lost,
                 _ = self.scene.abort.cancelled() => return Ended::Aborted,
@@ -94,12 +95,12 @@ impl ShardTask {
                     );
                     return Ended::Complete;
                 }
-                Err(error) => {
+                Err(SurveyError { code, source }) => {
                     failures += 1;
                     if failures == 1 {
                         tracing::warn!(
-                            processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(error.as_ref()),
-                            "the shard's end could not be written; trying again"
+                            processor = %self.work.options.processor, shard = %self.scene.shard, error = with_causes(source.as_ref()),
+                            %code, "the shard's end could not be written; trying again"
                         );
                     }
                     if let Some(leave) = self.before_retry().await {

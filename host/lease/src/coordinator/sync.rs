@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
-use shardmill_cause::with_causes;
+use shardmill_cause::{Code, Coded, code, with_causes};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{Lease, LeaseKey, NewLease};
 pub trait ShardSource: Send + Sync + 'static {
     /// Looks at the stream, and compares it with the leases that are there. Asked at the start, now and then, and after a
     /// lease is complete.
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, store::Source>;
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError>;
 
     /// Whether a lease is to be run. One that is not is left alone: it belongs to a stream that this consumer does not
     /// read, or that is gone.
@@ -38,6 +38,15 @@ pub struct Survey {
     pub listed: Vec<ListedShard>,
 }
 
+/// Why nobody knows a stream's shards: an error of whoever was asked, and its code. Any error with a code becomes one.
+#[derive(Debug)]
+pub struct SurveyError {
+    /// Its code.
+    pub code: Code,
+    /// The error.
+    pub source: store::Source,
+}
+
 /// What a sync did.
 #[derive(Debug)]
 pub(super) struct Synced {
@@ -48,9 +57,34 @@ pub(super) struct Synced {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("the stream's shards cannot be listed")]
-    Source(#[source] store::Source),
+    Source { code: Code, source: store::Source },
     #[error("a lease cannot be created")]
     Store(#[from] store::Error),
+}
+
+// === impl SurveyError ===
+
+impl<E: std::error::Error + Coded + Send + Sync + 'static> From<E> for SurveyError {
+    fn from(error: E) -> Self {
+        Self { code: error.code(), source: error.into() }
+    }
+}
+
+// === impl Error ===
+
+impl From<SurveyError> for Error {
+    fn from(SurveyError { code, source }: SurveyError) -> Self {
+        Self::Source { code, source }
+    }
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Source { code, .. } => *code,
+            Self::Store(error) => error.code(),
+        }
+    }
 }
 
 /// The state of syncs.
@@ -91,7 +125,7 @@ impl Coordinator {
         let (store, source) = (self.surroundings.store.clone(), self.source.clone());
         let (recorder, parallelism) = (self.surroundings.recorder.clone(), self.options.parallelism);
         self.syncs.spawn(async move {
-            let Survey { missing, listed } = source.survey(&leases).await.map_err(Error::Source)?;
+            let Survey { missing, listed } = source.survey(&leases).await?;
             let mut created = 0;
             for generation in generations(missing) {
                 // At once: a new application on a stream of a thousand shards would wait for a thousand answers.
@@ -115,7 +149,7 @@ impl Coordinator {
     /// Whether leases were created, so that a scan is worth it.
     pub(super) fn note_sync(&mut self, synced: Result<Result<Synced, Error>, JoinError>) -> Result<bool, store::Error> {
         let application = &self.options.application;
-        let error = match synced {
+        let (error, code) = match synced {
             Ok(Ok(synced)) => {
                 if std::mem::take(&mut self.sync.fails) {
                     tracing::info!(application, "shards are listed again");
@@ -125,13 +159,13 @@ impl Coordinator {
                 return Ok(is_first || synced.created > 0);
             }
             Ok(Err(Error::Store(error))) if !self.has_held && error.is_final() => return Err(error),
-            Ok(Err(error)) => with_causes(&error),
+            Ok(Err(error)) => (with_causes(&error), error.code()),
             Err(error) if error.is_cancelled() => return Ok(false),
-            Err(error) => error.to_string(),
+            Err(error) => (error.to_string(), code::engine::BROKEN),
         };
         self.surroundings.recorder.sync_failed();
         if !std::mem::replace(&mut self.sync.fails, true) {
-            tracing::warn!(application, error, "looking for new shards failed; trying again");
+            tracing::warn!(application, error, %code, "looking for new shards failed; trying again");
         }
         self.sync.next = Some(Instant::now() + self.options.scan_interval.min(self.options.sync_interval));
         // Some leases may have been created before the failure.

@@ -14,7 +14,7 @@ use shardmill_lease::balance::{Balance, Even};
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{
     Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, RunError,
-    ShardSource, Survey, TokioClock, WorkerId,
+    ShardSource, Survey, SurveyError, TokioClock, WorkerId,
 };
 use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 use tokio::sync::mpsc;
@@ -53,7 +53,7 @@ impl Shards {
 
 #[async_trait]
 impl ShardSource for Shards {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, Box<dyn std::error::Error + Send + Sync>> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
         let there: HashSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
         // A shard that a leased one follows is history, if that one has begun.
         let has_begun = |lease: &&Lease| lease.checkpoint != Checkpoint::TrimHorizon;

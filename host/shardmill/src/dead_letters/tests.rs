@@ -44,9 +44,22 @@ impl Services {
         let clients = Clients::new(&aws::local(), &aws);
         for stream in streams {
             clients.kinesis.create_stream().stream_name(*stream).shard_count(4).send().await.unwrap();
-            Kinesis::new(clients.kinesis.clone()).wait_until_active(stream).await.unwrap();
+            Kinesis::new(clients.kinesis.clone()).wait_until_created(stream).await.unwrap();
         }
         Self { local, clients }
+    }
+
+    /// Waits until the shards of a stream are not being changed any more.
+    async fn until_active(&self, stream: &str) {
+        for _ in 0..3_000 {
+            let described = self.clients.kinesis.describe_stream_summary().stream_name(stream).send().await.unwrap();
+            let status = described.stream_description_summary().unwrap().stream_status().clone();
+            if status == aws_sdk_kinesis::types::StreamStatus::Active {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("the shards of `{stream}` are changed for ever");
     }
 
     fn producer(&self, stream: &str, options: shardmill_producer::BatchOptions) -> BatchSender {
@@ -240,7 +253,7 @@ async fn a_stream_is_read_to_its_tip_over_a_reshard_and_by_the_time_of_letters()
     for (shard, at) in [("shardId-000000000000", 1_u128 << 125), ("shardId-000000000001", 3 << 125)] {
         let split = services.clients.kinesis.split_shard().stream_name("failed").shard_to_split(shard);
         split.new_starting_hash_key(at.to_string()).send().await.unwrap();
-        Kinesis::new(services.clients.kinesis.clone()).wait_until_active("failed").await.unwrap();
+        services.until_active("failed").await;
     }
     place.store(letters[20..].to_vec(), &held.fence()).await.unwrap();
     assert_eq!(by_key(&services.read("failed").await), by_key(&letters));

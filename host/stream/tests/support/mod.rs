@@ -23,7 +23,9 @@ use ferrokinesis::store::StoreOptions;
 use serde_json::{Value, json};
 use shardmill_record::{Page, SequenceNumber, ShardId};
 use shardmill_stream::polling::{Decoder, Options, Source};
-use shardmill_stream::{Demand, Kinesis, Metrics, PollingReader, ReadFrom, ReadPage, Reader, Shard, StreamInfo};
+use shardmill_stream::{
+    Demand, Error, Kind, Kinesis, Metrics, PollingReader, ReadFrom, ReadPage, Reader, Shard, StreamInfo, StreamStatus,
+};
 
 /// What becomes of a call.
 #[derive(Debug, Clone)]
@@ -262,7 +264,27 @@ impl Backend {
 
     pub(crate) async fn create(&self, stream: &str, shards: i32) -> StreamInfo {
         self.client.create_stream().stream_name(stream).shard_count(shards).send().await.unwrap();
-        self.kinesis.wait_until_active(stream).await.unwrap()
+        self.kinesis.wait_until_created(stream).await.unwrap()
+    }
+
+    /// Waits until the shards of a stream are not being changed any more.
+    pub(crate) async fn until_active(&self, stream: &str) {
+        self.until(stream, |found| found.is_ok_and(|info| info.status == StreamStatus::Active)).await;
+    }
+
+    /// Waits until a stream has gone.
+    pub(crate) async fn until_gone(&self, stream: &str) {
+        self.until(stream, |found| found.is_err_and(|error| error.kind() == Kind::NotFound)).await;
+    }
+
+    async fn until(&self, stream: &str, holds: impl Fn(Result<StreamInfo, Error>) -> bool) {
+        for _ in 0..3_000 {
+            if holds(self.kinesis.describe(stream).await) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain for the stream `{stream}`");
     }
 
     /// Puts numbered records, their partition keys spread over the shards.

@@ -133,6 +133,29 @@ async fn a_hook_of_the_shard_s_end_that_a_stop_cuts_short_blames_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_is_let_go_while_its_guest_cannot_be_told_of_a_given_up_record_is_checkpointed_before_it() {
+    let unable = FakeGuest {
+        hook: Box::new(|hook| {
+            let told = match hook {
+                Hook::GivenUp(_) => Err(Failure::Host("no memory for another instance".into())),
+                _other => Ok(HookOutcome::default()),
+            };
+            (Duration::ZERO, told)
+        }),
+        ..FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 4, false)))
+    };
+    let failure = FailurePolicy { then: Then::Skip, ..options().failure };
+    let reader = FakeReader { pages: [(1..=5).collect()].into(), ends: false };
+    let run = Run::start_of(Memory::new(), None, Options { failure, ..options() }, unable, reader).await;
+    run.until("what is done is sent", |run| run.kept.sent() == ["1", "2", "3", "5"]).await;
+    sleep(Duration::from_secs(1)).await;
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!(run.checkpoint(), "3/0");
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_lost_lease_ends_the_guest_s_call_and_gives_everything_back() {
     let guest = FakeGuest { takes: Duration::from_secs(1_000_000), ..FakeGuest::new(|_, batch| Ok(copy(batch))) };
     let reader = FakeReader { pages: [(1..=5).collect(), (6..=9).collect()].into(), ends: false };

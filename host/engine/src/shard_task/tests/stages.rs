@@ -126,7 +126,127 @@ async fn a_stop_behind_the_shards_processor_stops_the_shard_before_the_record() 
     let run = run_before(&stage, options(), 30).await;
     let reason = run.stopped().await;
     assert!(reason.contains("processor `stage`") && reason.contains("25/0"), "{reason}");
-    run.until("what is done is checkpointed", |run| run.checkpoint() == "20/0").await;
+    run.until("what is done is checkpointed", |run| run.checkpoint() == "24/0").await;
+    assert_eq!(kept.sent(), texts(1..=24), "nothing is sent that comes again");
+}
+
+/// Why a stage is in no hurry with a record when its shard is to be let go.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// It is tried again, after a while.
+    Attempt,
+    /// Its letter finds no room.
+    Letter,
+}
+
+/// Runs with a stage, or stages in a row, and lets the shard go while the last of them waits with a record. What comes then
+/// is a successor whose guests are well.
+async fn handed_over_while_it_waits(wait: Wait, stages: usize, poison: u64) {
+    let (kept, letters) = (Arc::new(Kept::default()), Arc::new(Letters::default()));
+    let row = |guest: FakeGuest, options: Options| {
+        let last = stage(options, guest, &letters, 16);
+        last.lead_to(away(&kept));
+        let mut all = vec![last];
+        for _ in 1..stages {
+            let before = stage(options_of_letters(2), FakeGuest::new(|_, batch| Ok(copy(batch))), &letters, 16);
+            before.lead_to(to_stage(&all[0]));
+            all.insert(0, before);
+        }
+        all
+    };
+    let (attempts, slow) = match wait {
+        Wait::Attempt => (2, Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) }),
+        Wait::Letter => (1, options().backoff),
+    };
+    letters.is_full.store(true, Ordering::SeqCst);
+    let ill = FakeGuest::new(move |_, batch| Ok(failing(batch, |number| number == poison, true)));
+    let stages = row(ill, Options { backoff: slow, ..options_of_letters(attempts) });
+    let run = run_before(&stages[0], options(), 30).await;
+    // All before it is sent by then.
+    sleep(Duration::from_secs(20)).await;
+    run.drain.cancel();
+    let store = run.store.clone();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    let row_of = |store: &Memory| store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    let checkpoint = match poison {
+        1 => "TRIM_HORIZON".to_owned(),
+        poison => format!("{}/0", poison - 1),
+    };
+    assert_eq!(row_of(&store).checkpoint.to_string(), checkpoint, "{wait:?}");
+    assert_eq!(kept.sent(), texts(1..poison), "{wait:?}");
+    letters.is_full.store(false, Ordering::SeqCst);
+    let stages = row(FakeGuest::new(|_, batch| Ok(copy(batch))), options_of_letters(1));
+    let reader = FakeReader { pages: [(1..=30).collect()].into(), ends: false };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    let from = row_of(&store).checkpoint.position().cloned();
+    let run = Run::start_leading_to(store, from, options(), guest, reader, Some(to_stage(&stages[0]))).await;
+    run.until("all is checkpointed", |run| run.checkpoint() == "30/0").await;
+    assert_eq!(kept.sent(), texts(1..=30), "{wait:?}");
+}
+
+fn options_of_letters(attempts: u32) -> Options {
+    let failure = FailurePolicy { then: Then::DeadLetter, attempts, ..options().failure };
+    Options { failure, ..options() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_while_a_stage_waits_with_a_record_repeats_nothing_that_it_has_sent() {
+    for wait in [Wait::Attempt, Wait::Letter] {
+        for stages in 1..=3 {
+            for poison in [1, 8, 10, 11, 24] {
+                handed_over_while_it_waits(wait, stages, poison).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stage_that_is_left_in_several_lanes_is_as_far_as_the_one_that_is_least_far() {
+    let kept = Arc::new(Kept::default());
+    let slow = Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+    let lanes = Arc::new(crate::Flow { lanes: 4, ..crate::Flow::default() });
+    let ill = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 17 || number == 14, true)));
+    let stage = stage(Options { backoff: slow, flow: lanes, ..options() }, ill, &Arc::default(), 16);
+    stage.lead_to(away(&kept));
+    let run = run_before(&stage, options(), 30).await;
+    sleep(Duration::from_secs(20)).await;
+    run.drain.cancel();
+    let store = run.store.clone();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    let row = store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!(row.checkpoint.to_string(), "13/0");
+    let mut sent: Vec<u64> = kept.sent().iter().map(|text| text.parse().unwrap()).collect();
+    sent.sort_unstable();
+    assert!(sent.starts_with(&(1..=13).collect::<Vec<_>>()), "{sent:?}");
+    assert!(!sent.contains(&14) && !sent.contains(&17), "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_has_caused_is_missing_behind_no_checkpoint() {
+    // The first processor puts out one sum of each batch, which the stage does not take.
+    let sum = |batch: &Batch| {
+        let sum: u64 = batch.iter().map(|record| number(record.data)).sum();
+        let mut outcome = copy(batch);
+        let mut output = outcome.outputs[0].clone();
+        (output.record.data, output.cause) = (Bytes::from((1_000 + sum).to_string()), Cause::Batch);
+        outcome.outputs.push(output);
+        outcome
+    };
+    let kept = Arc::new(Kept::default());
+    let slow = Backoff { first: Duration::from_secs(600), longest: Duration::from_secs(600) };
+    let ill = FakeGuest::new(|_, batch| Ok(failing(batch, |number| number > 1_000, true)));
+    let stage = stage(Options { backoff: slow, ..options() }, ill, &Arc::default(), 16);
+    stage.lead_to(away(&kept));
+    let reader = FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+    let guest = FakeGuest::new(move |_, batch| Ok(sum(batch)));
+    let run = Run::start_leading_to(Memory::new(), None, options(), guest, reader, Some(to_stage(&stage))).await;
+    sleep(Duration::from_secs(20)).await;
+    run.drain.cancel();
+    let store = run.store.clone();
+    assert_eq!(run.task.await.unwrap(), Ended::Released);
+    assert_eq!(kept.sent(), texts(1..=10));
+    let row = store.row(&LeaseKey::of_shard(&shard(SHARD))).unwrap();
+    assert_eq!(row.checkpoint, Checkpoint::TrimHorizon, "a sum of fewer records would be another one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -182,7 +182,7 @@ async fn create_stream(clients: &Clients, name: &str, shards: i32) -> Result<(),
     created
         .map_err(|error| Failure::running(format!("the stream {name} cannot be created: {}", with_causes(&error))))?;
     shardmill_stream::Kinesis::new(clients.kinesis.clone())
-        .wait_until_active(name)
+        .wait_until_created(name)
         .await
         .map_err(|error| Failure::running(with_causes(&error)))?;
     Ok(())

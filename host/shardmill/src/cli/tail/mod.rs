@@ -104,7 +104,7 @@ impl<'a> Tail<'a> {
         access: &access::Access,
         start: &Start,
     ) -> Result<(Self, mpsc::Receiver<Event>), Failure> {
-        let info = access.kinesis.wait_until_active(&access.stream).await?;
+        let info = access.kinesis.wait_until_created(&access.stream).await?;
         let listing = access.kinesis.list_shards(&access.stream).await?;
         let follower = Follower::new(&listing, start, &arguments.shards).map_err(|Unknown(unknown)| {
             let names = |ids: &mut dyn Iterator<Item = String>| ids.collect::<Vec<_>>().join(", ");

@@ -286,8 +286,8 @@ impl BatchReport {
         self.skipped.sort_by_key(|skipped| skipped.place);
         progress.pass_given_up();
         let front = progress.take_front(false);
-        self.done = front.done;
-        let sent = |Caused { by, output }: Caused| match output.cause {
+        self.done = progress.pass(front.through).done;
+        let sent = |Caused { by, output, .. }: Caused| match output.cause {
             shardmill_plugin::Cause::Record(_) => {
                 let cause = handed.places.get(by).map_or(Cause::Batch, |place| Cause::Record(*place));
                 Sent::of(output, cause)
