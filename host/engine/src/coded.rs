@@ -2,9 +2,10 @@
 
 use std::fmt::Display;
 
-use shardmill_cause::code::{engine, lease};
+use shardmill_cause::code::{engine, lease, stream};
 use shardmill_cause::{Code, Coded};
 
+use crate::shard_source::Changed;
 use crate::{DeadLetterError, Error, InvalidTolerance, SendError};
 
 /// An error in a sentence that is told far from it, with its code.
@@ -26,6 +27,12 @@ impl Coded for Error {
             Self::Stopped { .. } => engine::STOPPED,
             Self::NoArn { .. } => engine::NO_ARN,
         }
+    }
+}
+
+impl Coded for Changed {
+    fn code(&self) -> Code {
+        stream::STREAM_RECREATED
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use shardmill_lease::Fence;
 use shardmill_record::{Batch, UserRecord};
+use tokio_util::sync::CancellationToken;
 
 use crate::batch_work::Scene;
 use crate::coded::with_code;
@@ -55,24 +56,21 @@ pub struct Destinations {
 /// What became of outputs.
 #[derive(Default)]
 pub(crate) struct Sent {
-    /// How many are where they belong, of destinations that took all of theirs.
+    /// How many are where they belong, as far as their destinations say.
     pub(crate) count: usize,
     /// Why not all are.
     pub(crate) leave: Option<Leave>,
-    /// The first record, by its place in the batch, of whose outputs not all are where they belong: those before it are done.
+    /// The first record, by its place in the batch, of whose outputs not all are where they belong: those before it are done,
+    /// and all of them are where there is none.
     pub(crate) first_undone: Option<usize>,
-    /// The records, by their places in the batch, of whose outputs nobody says what has become of them. A processor that they
-    /// have come to does.
+    /// The records, by their places in the batch, of whose outputs nobody says what has become of them. At most once, a
+    /// processor that they have come to accounts for each.
     pub(crate) unsent: Vec<usize>,
 }
 
 // === impl Sent ===
 
 impl Sent {
-    pub(crate) fn all(count: usize) -> Self {
-        Self { count, ..Self::default() }
-    }
-
     /// Nobody says of any output what has become of it.
     fn none(leave: Leave, caused: &[[usize; 2]]) -> Self {
         Self {
@@ -116,8 +114,9 @@ impl Destinations {
             by_name.entry(Arc::clone(&caused.output.name)).or_default().push(caused);
         }
         let fence = scene.fence();
+        let leaving = CancellationToken::new();
         let sends = by_name.into_iter().map(|(name, outputs)| {
-            let fence = fence.clone();
+            let (fence, leaving) = (fence.clone(), leaving.clone());
             async move {
                 let count = outputs.len();
                 let caused: Vec<[usize; 2]> = outputs.iter().map(|caused| [caused.since, caused.by]).collect();
@@ -131,18 +130,22 @@ impl Destinations {
                     }
                     Some(Target::Stage(stage)) => match stage.upgrade() {
                         // It says itself how far it is.
-                        Some(stage) => return stage.take(outputs, batch, scene).await,
+                        Some(stage) => return stage.take(outputs, batch, scene, &leaving).await,
                         None => Err(Leave::stop(format!("the processor behind output `{name}` has ended"))),
                     },
                     None => Err(Leave::stop(format!("the configuration names no output `{name}`"))),
                 };
                 match result {
-                    Ok(()) => Sent::all(count),
-                    Err(leave) => Sent::none(leave, &caused),
+                    Ok(()) => Sent { count, ..Sent::default() },
+                    Err(leave) => {
+                        leaving.cancel();
+                        Sent::none(leave, &caused)
+                    }
                 }
             }
         });
-        // All of them to their end: a failure of one must not cut another off in the middle of a request.
+        // All of them to their end: a failure of one must not cut another off in the middle of a request. What failed is not
+        // tried again by the others, though, which may take for ever.
         futures::future::join_all(sends).await.into_iter().fold(Sent::default(), Sent::and)
     }
 }

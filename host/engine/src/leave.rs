@@ -3,6 +3,7 @@
 use crate::Scope;
 
 /// Why the work is left.
+#[derive(Debug, Clone)]
 pub(crate) enum Leave {
     /// The lease is to be let go.
     Drain,

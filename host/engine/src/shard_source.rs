@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use shardmill_cause::{Code, Coded, code};
 use shardmill_lease::audit::ListedShard;
 use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey, SurveyError};
 use shardmill_record::{Checkpoint, ShardId};
@@ -38,13 +37,7 @@ pub(crate) struct Siblings {
 
 #[derive(Debug, thiserror::Error)]
 #[error("stream `{0}` is not there, or another one took its place")]
-struct Changed(Arc<str>);
-
-impl Coded for Changed {
-    fn code(&self) -> Code {
-        code::stream::STREAM_RECREATED
-    }
-}
+pub(crate) struct Changed(Arc<str>);
 
 // === impl Streams ===
 

@@ -9,6 +9,7 @@ use shardmill_lease::Fence;
 use shardmill_plugin::ShardContext;
 use shardmill_record::{Batch, BatchBuilder, Position, Record};
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
 use crate::batch_work::{BatchWork, Ledger, Origin, Scene, Told};
 use crate::destination::Sent;
@@ -57,6 +58,7 @@ pub struct Stage {
 #[derive(Default)]
 struct Part {
     builder: BatchBuilder,
+    /// Which have failed before anybody saw them, by their place, and why.
     refused: Vec<(usize, String)>,
     /// For each of its records, the first record of the batch before that has caused it.
     since: Vec<usize>,
@@ -76,6 +78,8 @@ struct StageScene {
     options: Arc<Options>,
     origin: Origin,
     handed_over: Mutex<Option<Position>>,
+    /// Cancelled when the call is left, here or by another destination of the same outputs.
+    leaving: CancellationToken,
 }
 
 // === impl Stage ===
@@ -98,22 +102,23 @@ impl Stage {
     }
 
     /// Brings records to their end that records of a batch have caused. Left before that, it says how far it is: what it has
-    /// done nobody has to do again.
+    /// done nobody has to do again. `leaving`: cancelled when the batch is left, by whoever has a reason to.
     pub(crate) fn take<'a>(
         self: &'a Arc<Self>,
         outputs: Vec<Caused>,
         batch: &'a Batch,
         before: &'a Arc<dyn Scene>,
+        leaving: &'a CancellationToken,
     ) -> BoxFuture<'a, Sent> {
         let mut origin = before.origin();
         origin.hops += 1;
         if !origin.hops.is_multiple_of(CALLS_OF_A_TASK) {
-            return Box::pin(self.work_off(outputs, batch, before, origin));
+            return Box::pin(self.work_off(outputs, batch, before, leaving, origin));
         }
-        let (stage, batch, before) = (Arc::clone(self), batch.clone(), Arc::clone(before));
+        let (stage, batch, before, leaving) = (Arc::clone(self), batch.clone(), Arc::clone(before), leaving.clone());
         let mut task = JoinSet::new();
         // It ends if this is dropped.
-        task.spawn(async move { stage.work_off(outputs, &batch, &before, origin).await });
+        task.spawn(async move { stage.work_off(outputs, &batch, &before, &leaving, origin).await });
         Box::pin(async move {
             match task.join_next().await {
                 Some(Ok(ended)) => ended,
@@ -124,7 +129,14 @@ impl Stage {
         })
     }
 
-    async fn work_off(&self, outputs: Vec<Caused>, batch: &Batch, before: &Arc<dyn Scene>, origin: Origin) -> Sent {
+    async fn work_off(
+        &self,
+        outputs: Vec<Caused>,
+        batch: &Batch,
+        before: &Arc<dyn Scene>,
+        leaving: &CancellationToken,
+        origin: Origin,
+    ) -> Sent {
         let options = &self.parts.options;
         let too_far = (origin.hops > self.parts.max_hops)
             .then(|| format!("it has come through {} processors, as many as may be (`max-hops`)", self.parts.max_hops));
@@ -135,9 +147,9 @@ impl Stage {
                 "processor `{}`: what hooks return when they are told of given-up records (`given-up`) goes from processor to processor without end; let it leave the cycle",
                 options.processor
             ));
+            leaving.cancel();
             return Sent { leave: Some(leave), first_undone: Some(0), ..Sent::default() };
         }
-        let count = outputs.len();
         let labels = ConsumerLabels { processor: options.processor.to_string(), stream: origin.stream.to_string() };
         let router = Router::new(Arc::clone(&options.flow), Arc::clone(&origin.stream), origin.shard.as_str());
         let (tracks, filtered, invalid) = self.spread(&outputs, batch, &router, too_far.as_deref());
@@ -159,32 +171,38 @@ impl Stage {
                 options: Arc::clone(options),
                 origin,
                 handed_over: Mutex::new(None),
+                leaving: leaving.clone(),
             }),
         };
+        let is_once = before.delivery() == Delivery::AtMostOnce;
         let lanes = tracks.into_iter().filter(|parts| !parts.is_empty()).map(|parts| {
             let work = &work;
             async move {
-                let mut parts = parts.into_iter();
-                while let Some(Part { builder, refused, since, .. }) = parts.next() {
-                    let through = Through::default();
-                    if let Err(leave) = work.process(builder.build(), &refused, &through).await {
-                        let undone = since.into_iter().skip(through.0.into_inner());
-                        let first_undone = undone.chain(parts.flat_map(|part| part.since)).min();
-                        return Sent { leave: Some(leave), first_undone, ..Sent::default() };
+                let mut sent = Sent::default();
+                for Part { builder, refused, since, .. } in parts {
+                    let (part, through) = (builder.build(), Through::default());
+                    let ended = match sent.leave.take() {
+                        None => work.process(part, &refused, &through).await,
+                        Some(leave) if is_once => work.abandon(&part, &refused, leave).await,
+                        Some(leave) => Err(leave),
+                    };
+                    let through = if ended.is_ok() { since.len() } else { through.0.into_inner() };
+                    sent.count += through;
+                    sent.first_undone = sent.first_undone.into_iter().chain(since.into_iter().skip(through)).min();
+                    sent.leave = ended.err();
+                    if sent.leave.is_some() {
+                        leaving.cancel();
                     }
                 }
-                Sent::default()
+                sent
             }
         });
         // Every lane to its end: what is done in one is not to be given up for another.
         let mut sent = futures::future::join_all(lanes).await.into_iter().fold(Sent::default(), Sent::and);
-        sent.leave = match sent.leave {
-            None => return Sent::all(count),
-            Some(Leave::Stop(scope, reason)) => {
-                Some(Leave::Stop(scope, format!("processor `{}`: {reason}", options.processor)))
-            }
-            other => other,
-        };
+        sent.count += filtered;
+        if let Some(Leave::Stop(_, reason)) = &mut sent.leave {
+            *reason = format!("processor `{}`: {reason}", options.processor);
+        }
         sent
     }
 
@@ -276,12 +294,14 @@ impl Scene for StageScene {
         self.before.delivery()
     }
 
+    /// Others that have a reason to leave are heard where somebody comes back to the records.
     async fn called_away(&self) -> Leave {
-        self.before.called_away().await
-    }
-
-    async fn draining(&self) {
-        self.before.draining().await;
+        let waits = self.delivery() == Delivery::AtLeastOnce;
+        tokio::select! {
+            biased;
+            leave = self.before.called_away() => leave,
+            () = self.leaving.cancelled(), if waits => Leave::Pause,
+        }
     }
 
     fn doing(&self, activity: Activity) {

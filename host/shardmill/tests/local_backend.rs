@@ -1,7 +1,7 @@
 //! The local backend, seen through the AWS SDK as the host sees it: each test is something that AWS does.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_dynamodb::types::{AttributeDefinition, AttributeValue, BillingMode, KeySchemaElement, KeyType};
 use aws_sdk_kinesis::config::{BehaviorVersion, Credentials, Region, retry::RetryConfig};
@@ -16,6 +16,7 @@ use aws_smithy_http_client::tls;
 use ciborium::Value as Cbor;
 use shardmill::local::{Error, Local, Options};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time::Instant;
 
 const STREAM: &str = "flights";
 const FIRST_SHARD: &str = "shardId-000000000000";

@@ -48,7 +48,8 @@ codes! {
 
     BROKEN = "SM0808" "Part of the process broke down"
         means "A task has panicked, which is a mistake of Shardmill itself."
-        kept "Its shard's checkpoint is what is done. Another worker takes the lease when it expires."
+        kept "If it was a shard's, its checkpoint is what is done, and another worker takes the lease when it expires. What looks \
+            for new shards is started again."
         next "Please report it, with the log and `RUST_BACKTRACE=1`."
 
     TOLERANCE = "SM0809" "The text is no share of a batch"

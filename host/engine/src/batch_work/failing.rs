@@ -133,7 +133,7 @@ impl BatchWork {
             biased;
             leave = self.scene.cut_off() => return Err(leave),
             // Whoever goes on with the shard stores them. At most once that is nobody.
-            () = self.scene.draining(), if !self.is_once() => return Err(Leave::Drain),
+            leave = self.scene.called_away(), if !self.is_once() => return Err(leave),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {
@@ -188,13 +188,13 @@ impl BatchWork {
     }
 
     /// Tells the guest of records that are given up. What it returns is sent before the checkpoint passes them.
-    pub(super) async fn tell_given_up(&self, batch: &Batch, given_up: Vec<GivenUp>) -> Result<(), Leave> {
-        let record = |given_up: GivenUp| GivenUpRecord {
+    pub(super) async fn tell_given_up(&self, batch: &Batch, given_up: &[GivenUp]) -> Result<(), Leave> {
+        let record = |given_up: &GivenUp| GivenUpRecord {
             position: batch.position(given_up.index),
-            reason: given_up.reason,
+            reason: given_up.reason.clone(),
             attempts: given_up.attempts,
         };
-        let records = given_up.into_iter().map(record).collect();
+        let records = given_up.iter().map(record).collect();
         self.tell_for_sure(Hook::GivenUp(records), self.options.hook_timeout).await.map(|_end| ())
     }
 }

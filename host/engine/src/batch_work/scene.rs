@@ -42,9 +42,6 @@ pub(crate) trait Scene: Send + Sync {
     /// Returns when the batch is to be left before another attempt.
     async fn called_away(&self) -> Leave;
 
-    /// Returns when whoever has the batch is to let it go.
-    async fn draining(&self);
-
     fn doing(&self, activity: Activity);
 
     fn set_state(&self, state: ShardState);
@@ -67,4 +64,9 @@ pub(crate) trait Ledger: Send + Sync {
     /// The first `through` records of the batch are dealt with, of which `records` are new, and what they have caused is where
     /// it belongs.
     fn passed(&self, batch: &Batch, through: usize, records: usize, is_end: bool);
+}
+
+/// Of what is not begun nobody asks how far it is.
+impl Ledger for () {
+    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
 }

@@ -35,6 +35,19 @@ impl BatchWork {
         concluded?.map_or(Ok(()), Err)
     }
 
+    /// Accounts for a batch that is not begun any more, where nobody comes back to it.
+    pub(crate) async fn abandon(&self, batch: &Batch, refused: &[(usize, String)], leave: Leave) -> Result<(), Leave> {
+        let mut progress = BatchProgress::new(batch.len(), 1, false);
+        for (index, reason) in refused {
+            progress.refuse(*index, reason);
+        }
+        if leave.is_at_once() {
+            self.lose(batch, progress);
+            return Err(leave);
+        }
+        self.conclude(batch, progress, Some(leave), &()).await
+    }
+
     /// Accounts for what is dealt with at the front while the batch goes on, if what waits for its end has become much: a
     /// batch that is split may return a lot in each part. A reason to leave if there is one now.
     pub(super) async fn relieve(
@@ -63,7 +76,7 @@ impl BatchWork {
         ledger: &dyn Ledger,
         is_end: bool,
     ) -> Result<Option<Leave>, Leave> {
-        let mut given_up: Vec<GivenUp> = progress.given_up().collect();
+        let given_up: Vec<GivenUp> = progress.given_up().collect();
         let given = match given_up.is_empty() {
             true => None,
             false => self.deal_with(batch, &given_up, progress.given_up_count(), &mut leave, is_end).await?,
@@ -77,42 +90,50 @@ impl BatchWork {
         let mut sent = self.send(outputs, batch).await;
         let left = sent.leave.take();
         let is_left = left.is_some();
-        if let Some(why) = left {
-            if self.is_once() {
-                progress.lose(&sent.unsent, UNSENT);
+        if self.is_once() {
+            progress.lose(&sent.unsent, UNSENT);
+            // Nobody comes back to them, however the batch ends.
+            if let Some(given) = given {
+                self.show_given_up(batch, &given_up, given);
             }
+        }
+        if let Some(why) = left {
             if why.is_at_once() {
                 return Err(why);
             }
             leave = Some(with(leave, why));
-            if self.is_once() {
-                if let Some(given) = given {
-                    self.show_given_up(batch, &given_up, given);
-                }
-                return Ok(leave);
+            if !self.is_once() {
+                // A processor behind this one may have got further than nowhere: whoever goes on does not repeat that.
+                through = sent.first_undone.map_or(through, |first| through.min(first));
             }
-            // A processor behind this one may have got further than nowhere: whoever goes on does not repeat that.
-            through = sent.first_undone.map_or(through, |first| through.min(first));
         } else {
             // Done is what has been processed and whose outputs are where they belong.
             Invariant::OutputsBeforeCheckpoint
                 .check(sent.count == caused, || format!("{} of {caused} outputs are acknowledged", sent.count));
         }
         if let Some(given) = given {
-            // What is behind comes again. It is given up then, unless it has stopped the shard.
-            let comes_again = |given_up: &GivenUp| is_left && given_up.index >= through;
-            given_up.retain(|given_up| matches!(given, Given::Stopped(_)) || !comes_again(given_up));
-            self.show_given_up(batch, &given_up, given);
-            given_up.retain(|given_up| !comes_again(given_up));
-            if let Some(first) = given_up.first().map(|given_up| given_up.index)
+            let mut told = given_up.clone();
+            // What is behind comes again, and is given up then.
+            told.retain(|given_up| self.is_once() || !is_left || given_up.index < through);
+            if let Some(first) = told.first().map(|given_up| given_up.index)
                 // Before the checkpoint passes them: what the guest returns may be all that is left of them.
-                && let Err(why) = self.tell_given_up(batch, given_up).await
+                && let Err(why) = self.tell_given_up(batch, &told).await
             {
                 if why.is_at_once() {
                     return Err(why);
                 }
                 leave = Some(with(leave, why));
-                through = through.min(first);
+                if !self.is_once() {
+                    through = through.min(first);
+                    told.clear();
+                }
+            }
+            match (given, &leave) {
+                _ if self.is_once() => {}
+                (Given::Stopped(_), Some(Leave::Stop(..))) => self.show_given_up(batch, &given_up, given),
+                // Whoever goes on with the shard stops there.
+                (Given::Stopped(_), _) => {}
+                _passed => self.show_given_up(batch, &told, given),
             }
         }
         let Passed { through, done, skipped, records } = progress.pass(through);
@@ -141,11 +162,11 @@ impl BatchWork {
                 match stored {
                     Ok(()) if tolerated => Some(Given::Tolerated { stored: store }),
                     Ok(()) => Some(Given::Passed(self.options.failure.then)),
-                    Err(why @ (Leave::Stop(..) | Leave::Drain)) => {
+                    Err(why) if why.is_at_once() => return Err(why),
+                    Err(why) => {
                         *leave = Some(with(leave.take(), why));
                         at_most_once.then_some(Given::Lost)
                     }
-                    Err(lost) => return Err(lost),
                 }
             }
             Decision::Stop(_) => match leave {

@@ -177,10 +177,6 @@ impl Scene for ShardScene {
         }
     }
 
-    async fn draining(&self) {
-        self.lease.draining().await;
-    }
-
     fn doing(&self, activity: Activity) {
         self.status.doing(activity);
     }

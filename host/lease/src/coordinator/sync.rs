@@ -38,7 +38,8 @@ pub struct Survey {
     pub listed: Vec<ListedShard>,
 }
 
-/// Why nobody knows a stream's shards: an error of whoever was asked, and its code. Any error with a code becomes one.
+/// Why a stream's shards, or the leases that they need, are not known or not written: an error of whoever was asked, and its
+/// code. Any error with a code becomes one.
 #[derive(Debug)]
 pub struct SurveyError {
     /// Its code.
@@ -75,15 +76,6 @@ impl<E: std::error::Error + Coded + Send + Sync + 'static> From<E> for SurveyErr
 impl From<SurveyError> for Error {
     fn from(SurveyError { code, source }: SurveyError) -> Self {
         Self::Source { code, source }
-    }
-}
-
-impl Coded for Error {
-    fn code(&self) -> Code {
-        match self {
-            Self::Source { code, .. } => *code,
-            Self::Store(error) => error.code(),
-        }
     }
 }
 
@@ -159,7 +151,13 @@ impl Coordinator {
                 return Ok(is_first || synced.created > 0);
             }
             Ok(Err(Error::Store(error))) if !self.has_held && error.is_final() => return Err(error),
-            Ok(Err(error)) => (with_causes(&error), error.code()),
+            Ok(Err(error)) => {
+                let code = match &error {
+                    Error::Source { code, .. } => *code,
+                    Error::Store(error) => error.code(),
+                };
+                (with_causes(&error), code)
+            }
             Err(error) if error.is_cancelled() => return Ok(false),
             Err(error) => (error.to_string(), code::engine::BROKEN),
         };

@@ -144,3 +144,73 @@ async fn what_is_with_a_later_processor_is_not_left_for_a_pause_and_given_up_whe
     assert_eq!(stored.len(), 10, "each has its letter");
     assert!(stored.iter().all(|letter| letter.hops == 1 && letter.reason.contains("the shard was left")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_later_processor_has_not_begun_has_its_letter_as_well() {
+    let letters = Arc::new(Letters::default());
+    let unable = FakeGuest::new(|_, _| Err(Failure::Host("no memory for another instance".into())));
+    let failure = FailurePolicy { then: Then::DeadLetter, ..options().failure };
+    // Three batches of ten in its one lane.
+    let stage = super::stages::stage(Options { failure, ..options() }, unable, &letters, 16);
+    let whole = BatchOptions { limits: BatchLimits { records: 30, bytes: 1 << 20 }, ..BatchOptions::default() };
+    let reader = FakeReader { pages: [(1..=30).collect()].into(), ends: false };
+    let guest = FakeGuest::new(|_, batch| Ok(copy(batch)));
+    let to = Some(super::stages::to_stage(&stage));
+    let options = Options { batch: whole, ..once(Then::Skip) };
+    let run = Run::start_leading_to(Memory::new(), None, options, guest, reader, to).await;
+    run.until("it is tried again", |run| matches!(run.state(), ShardState::Retrying { .. })).await;
+    run.drain.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    let stored = letters.stored.lock().unwrap();
+    assert_eq!(stored.iter().map(|letter| number(&letter.data)).collect::<Vec<_>>(), (1..=30).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_was_passed_over_is_counted_whatever_becomes_of_the_others_outputs() {
+    let run = start(once(Then::Skip), slow()).await;
+    run.kept.closed.store(true, Ordering::SeqCst);
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    sleep(Duration::from_secs(3)).await;
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!((counted(&run, "attempts", "skip"), counted(&run, "left", "lost")), (1, 9));
+
+    // The place for letters takes none, and then the time is over.
+    let run = start(once(Then::DeadLetter), slow()).await;
+    run.letters.refuses.store(true, Ordering::SeqCst);
+    run.kept.closed.store(true, Ordering::SeqCst);
+    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+    sleep(Duration::from_secs(3)).await;
+    run.abort.cancel();
+    run.until("the stop", |run| run.task.is_finished()).await;
+    assert_eq!((counted(&run, "attempts", "lost"), counted(&run, "left", "lost")), (1, 9));
+
+    // Refused, it is told of as well.
+    let run = start(once(Then::Skip), slow()).await;
+    run.kept.refuses.store(true, Ordering::SeqCst);
+    run.stopped().await;
+    assert_eq!((counted(&run, "attempts", "skip"), counted(&run, "left", "lost"), told(&run)), (1, 9, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_done_is_counted_also_if_the_hook_of_a_given_up_record_puts_out_what_is_refused() {
+    let alarming = FakeGuest {
+        hook: Box::new(|hook| {
+            let record = UserRecord { partition_key: "k".into(), explicit_hash_key: None, data: Bytes::from("7") };
+            let output = Output { name: "alarm".into(), record, cause: Cause::Hook(2) };
+            let outputs = (hook.name() == "given-up").then_some(output).into_iter().collect();
+            (Duration::ZERO, Ok(shardmill_plugin::HookOutcome { outputs, ..Default::default() }))
+        }),
+        ..slow()
+    };
+    let (kept, alarms) = (Arc::new(Kept::default()), Arc::new(Kept::default()));
+    alarms.refuses.store(true, Ordering::SeqCst);
+    let away = |kept: &Arc<Kept>| crate::Target::Away(Arc::clone(kept) as Arc<dyn Destination>);
+    let to = Destinations::new([("out".to_owned(), away(&kept)), ("alarm".to_owned(), away(&alarms))].into());
+    let reader = FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+    let run = Run::start_leading_to(Memory::new(), None, once(Then::Skip), alarming, reader, Some(to)).await;
+    let reason = run.stopped().await;
+    assert!(reason.contains("no such stream"), "{reason}");
+    let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+    assert_eq!(run.metrics.records_done.get_or_create(&labels).get(), 9);
+}

@@ -209,6 +209,7 @@ async fn of_destinations_that_fail_the_one_that_stops_more_is_heard_and_what_oth
         16,
     );
     let kept = Arc::new(Kept::default());
+    stage.lead_to(Destinations::new([("out".to_owned(), crate::Target::Away(Arc::new(Stopping)))].into()));
     let by_name: [(&str, crate::Target); 3] = [
         ("bad", crate::Target::Away(Arc::new(Stopping))),
         ("good", crate::Target::Away(Arc::clone(&kept) as Arc<dyn Destination>)),
