@@ -112,35 +112,50 @@ impl BatchWork {
                 .check(sent.count == caused, || format!("{} of {caused} outputs are acknowledged", sent.count));
         }
         if let Some(given) = given {
-            let mut told = given_up.clone();
             // What is behind comes again, and is given up then.
-            told.retain(|given_up| self.is_once() || !is_left || given_up.index < through);
-            if let Some(first) = told.first().map(|given_up| given_up.index)
-                // Before the checkpoint passes them: what the guest returns may be all that is left of them.
-                && let Err(why) = self.tell_given_up(batch, &told).await
-            {
-                if why.is_at_once() {
-                    return Err(why);
-                }
-                leave = Some(with(leave, why));
-                if !self.is_once() {
-                    through = through.min(first);
-                    told.clear();
-                }
-            }
-            match (given, &leave) {
-                _ if self.is_once() => {}
-                (Given::Stopped(_), Some(Leave::Stop(..))) => self.show_given_up(batch, &given_up, given),
-                // Whoever goes on with the shard stops there.
-                (Given::Stopped(_), _) => {}
-                _passed => self.show_given_up(batch, &told, given),
-            }
+            let stays = |given_up: &&GivenUp| self.is_once() || !is_left || given_up.index < through;
+            let told: Vec<GivenUp> = given_up.iter().filter(stays).cloned().collect();
+            through = through.min(self.account_for(batch, &given_up, told, given, &mut leave).await?);
         }
         let Passed { through, done, skipped, records } = progress.pass(through);
         self.metrics.records_done.get_or_create(&self.labels).inc_by(done as u64);
         self.metrics.records_skipped.get_or_create(&self.labels).inc_by(skipped as u64);
         ledger.passed(batch, through, records, is_end);
         Ok(leave)
+    }
+
+    /// Tells of given-up records, `told` of which do not come again, and counts them. How far the checkpoint may go at most:
+    /// what the guest returns when it is told may be all that is left of them.
+    async fn account_for(
+        &self,
+        batch: &Batch,
+        given_up: &[GivenUp],
+        mut told: Vec<GivenUp>,
+        given: Given,
+        leave: &mut Option<Leave>,
+    ) -> Result<usize, Leave> {
+        let mut most = batch.len();
+        if let Some(first) = told.first().map(|given_up| given_up.index)
+            && let Err(why) = self.tell_given_up(batch, &told).await
+        {
+            if why.is_at_once() {
+                return Err(why);
+            }
+            *leave = Some(with(leave.take(), why));
+            if !self.is_once() {
+                most = first;
+                told.clear();
+            }
+        }
+        match (given, leave) {
+            // They are counted by now.
+            _ if self.is_once() => {}
+            (Given::Stopped(_), Some(Leave::Stop(..))) => self.show_given_up(batch, given_up, given),
+            // Whoever goes on with the shard stops there.
+            (Given::Stopped(_), _) => {}
+            _passed => self.show_given_up(batch, &told, given),
+        }
+        Ok(most)
     }
 
     /// What becomes of records that are given up, of which there are `count` in the batch by now. `None` while nothing is
