@@ -46,6 +46,10 @@ impl Leave {
             Self::Closed | Self::Pause | Self::Restart => 5,
         };
         match (self, other) {
+            // Several have often met the same.
+            (Self::Stop(scope, reason), Self::Stop(more, other)) if reason.contains(&other) => {
+                Self::Stop(scope.max(more), reason)
+            }
             (Self::Stop(scope, reason), Self::Stop(more, other)) => {
                 Self::Stop(scope.max(more), format!("{reason}; and {other}"))
             }

@@ -25,6 +25,9 @@ pub(super) const UNMADE_TOLD_EVERY: u32 = 20;
 pub(super) const UNMADE_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(30) };
 
+/// So long a place for dead letters may keep a shard that is to be left: after that it has no room, or cannot be reached.
+const STORE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// A guest that wishes to wait for longer is called again then: it may have meant something else.
 const LONGEST_WISH: Duration = Duration::from_secs(3600);
 
@@ -129,11 +132,18 @@ impl BatchWork {
         let letters = given_up.iter().map(|given_up| self.letter(batch, given_up, now)).collect();
         let fence = self.scene.fence();
         self.scene.doing(Activity::Storing);
+        let began = Instant::now();
+        // What is on its way is brought to its end, and is not to come again because somebody else is in a hurry.
+        let away = async {
+            let leave = self.scene.called_away().await;
+            tokio::time::sleep_until(began + STORE_PATIENCE).await;
+            leave
+        };
         let stored = tokio::select! {
             biased;
             leave = self.scene.cut_off() => return Err(leave),
             // Whoever goes on with the shard stores them. At most once that is nobody.
-            leave = self.scene.called_away(), if !self.is_once() => return Err(leave),
+            leave = away, if !self.is_once() => return Err(leave),
             stored = place.store(letters, &fence) => stored,
         };
         match stored {

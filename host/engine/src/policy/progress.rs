@@ -324,7 +324,10 @@ impl BatchProgress {
     pub(crate) fn lose(&mut self, records: &[usize], reason: &str) {
         let reason: Arc<str> = reason.into();
         for index in records {
-            if let Some(record) = self.records.get_mut(*index) {
+            if let Some(record) = self.records.get_mut(*index)
+                // Of one that is given up it is said already.
+                && matches!(record.standing, Standing::Done | Standing::Skipped)
+            {
                 (record.standing, record.reason) = (Standing::GivenUp(Why::Left), Some(Arc::clone(&reason)));
             }
         }

@@ -411,3 +411,20 @@ async fn a_stopped_shard_ends_to_begin_again_with_its_checkpoint_written_and_its
     assert!(!status.restart("p", SHARD), "it has begun again");
     assert!(!run.guest.told().contains(&"revoked"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_in_the_midst_of_a_call_leaves_no_letter_unwritten_that_finds_room() {
+    let failure = FailurePolicy { then: Then::DeadLetter, ..options().failure };
+    let guest = FakeGuest {
+        takes: Duration::from_secs(5),
+        ..FakeGuest::new(|_, batch| Ok(failing(batch, |number| number == 4, false)))
+    };
+    let reader = FakeReader { pages: [(1..=10).collect()].into(), ends: false };
+    let run = Run::start_of(Memory::new(), None, Options { failure, ..options() }, guest, reader).await;
+    sleep(Duration::from_secs(1)).await;
+    run.status.pause("p", SHARD);
+    run.until("the shard rests", |run| run.state() == ShardState::Paused).await;
+    assert_eq!(run.checkpoint(), "10/0");
+    assert_eq!(run.letters.stored.lock().unwrap().len(), 1);
+    assert_eq!(run.kept.sent().len(), 9);
+}
