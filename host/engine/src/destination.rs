@@ -63,22 +63,17 @@ pub(crate) struct Sent {
     /// The first record, by its place in the batch, of whose outputs not all are where they belong: those before it are done,
     /// and all of them are where there is none.
     pub(crate) first_undone: Option<usize>,
-    /// The records, by their places in the batch, of whose outputs nobody says what has become of them. At most once, a
-    /// processor that they have come to accounts for each.
-    pub(crate) unsent: Vec<usize>,
+    /// The first and the last record, by their places in the batch, of each output of which nobody says what has become of
+    /// it. At most once, a processor that they have come to accounts for each.
+    pub(crate) unsent: Vec<[usize; 2]>,
 }
 
 // === impl Sent ===
 
 impl Sent {
     /// Nobody says of any output what has become of it.
-    fn none(leave: Leave, caused: &[[usize; 2]]) -> Self {
-        Self {
-            leave: Some(leave),
-            first_undone: caused.iter().map(|[since, _]| *since).min(),
-            unsent: caused.iter().map(|[_, by]| *by).collect(),
-            count: 0,
-        }
+    pub(crate) fn none(leave: Leave, unsent: Vec<[usize; 2]>) -> Self {
+        Self { count: 0, leave: Some(leave), first_undone: unsent.iter().map(|[first, _]| *first).min(), unsent }
     }
 
     pub(crate) fn and(mut self, other: Self) -> Self {
@@ -119,7 +114,7 @@ impl Destinations {
             let (fence, leaving) = (fence.clone(), leaving.clone());
             async move {
                 let count = outputs.len();
-                let caused: Vec<[usize; 2]> = outputs.iter().map(|caused| [caused.since, caused.by]).collect();
+                let spans = outputs.iter().map(Caused::span).collect();
                 let result = match self.by_name.get(&*name) {
                     Some(Target::Away(destination)) => {
                         let records = outputs.into_iter().map(|caused| caused.output.record).collect();
@@ -139,7 +134,7 @@ impl Destinations {
                     Ok(()) => Sent { count, ..Sent::default() },
                     Err(leave) => {
                         leaving.cancel();
-                        Sent::none(leave, &caused)
+                        Sent::none(leave, spans)
                     }
                 }
             }

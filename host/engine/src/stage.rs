@@ -183,7 +183,7 @@ impl Stage {
                     let (part, through) = (builder.build(), Through::default());
                     let ended = match sent.leave.take() {
                         None => work.process(part, &refused, &through).await,
-                        Some(leave) if is_once => work.abandon(&part, &refused, leave).await,
+                        Some(leave) if is_once => work.abandon(&part, &refused, leave, &through).await,
                         Some(leave) => Err(leave),
                     };
                     let through = if ended.is_ok() { since.len() } else { through.0.into_inner() };

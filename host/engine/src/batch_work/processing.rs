@@ -70,15 +70,7 @@ impl BatchWork {
         ledger: &dyn Ledger,
     ) -> Result<(), Leave> {
         let started = Instant::now();
-        let policy = &self.options.failure;
-        let (attempts, bisect) = match self.options.delivery {
-            Delivery::AtLeastOnce => (policy.attempts, policy.bisect),
-            Delivery::AtMostOnce => (1, false),
-        };
-        let mut progress = BatchProgress::new(batch.len(), attempts, bisect);
-        for (index, reason) in refused {
-            progress.refuse(*index, reason);
-        }
+        let mut progress = self.begin(&batch, refused);
         if self.options.delivery == Delivery::AtMostOnce {
             // What the checkpoint may have passed already, nobody is going to see.
             if let Err(leave) = self.scene.checkpoint_first(&batch).await {
@@ -98,6 +90,20 @@ impl BatchWork {
         self.conclude(&batch, progress, leave, ledger).await?;
         self.metrics.batch_seconds.get_or_create(&self.labels).observe(started.elapsed().as_secs_f64());
         Ok(())
+    }
+
+    /// A batch of which nothing has become yet.
+    pub(super) fn begin(&self, batch: &Batch, refused: &[(usize, String)]) -> BatchProgress {
+        let policy = &self.options.failure;
+        let (attempts, bisect) = match self.options.delivery {
+            Delivery::AtLeastOnce => (policy.attempts, policy.bisect),
+            Delivery::AtMostOnce => (1, false),
+        };
+        let mut progress = BatchProgress::new(batch.len(), attempts, bisect);
+        for (index, reason) in refused {
+            progress.refuse(*index, reason);
+        }
+        progress
     }
 
     /// Hands records over until all are dealt with, or there is a reason to leave.

@@ -65,8 +65,3 @@ pub(crate) trait Ledger: Send + Sync {
     /// it belongs.
     fn passed(&self, batch: &Batch, through: usize, records: usize, is_end: bool);
 }
-
-/// Of what is not begun nobody asks how far it is.
-impl Ledger for () {
-    fn passed(&self, _batch: &Batch, _through: usize, _records: usize, _is_end: bool) {}
-}

@@ -36,16 +36,14 @@ impl BatchWork {
     }
 
     /// Accounts for a batch that is not begun any more, where nobody comes back to it.
-    pub(crate) async fn abandon(&self, batch: &Batch, refused: &[(usize, String)], leave: Leave) -> Result<(), Leave> {
-        let mut progress = BatchProgress::new(batch.len(), 1, false);
-        for (index, reason) in refused {
-            progress.refuse(*index, reason);
-        }
-        if leave.is_at_once() {
-            self.lose(batch, progress);
-            return Err(leave);
-        }
-        self.conclude(batch, progress, Some(leave), &()).await
+    pub(crate) async fn abandon(
+        &self,
+        batch: &Batch,
+        refused: &[(usize, String)],
+        leave: Leave,
+        ledger: &dyn Ledger,
+    ) -> Result<(), Leave> {
+        self.conclude(batch, self.begin(batch, refused), Some(leave), ledger).await
     }
 
     /// Accounts for what is dealt with at the front while the batch goes on, if what waits for its end has become much: a
@@ -98,7 +96,7 @@ impl BatchWork {
             }
         }
         if let Some(why) = left {
-            if why.is_at_once() {
+            if self.is_unaccounted(&why) {
                 return Err(why);
             }
             leave = Some(with(leave, why));
@@ -138,7 +136,7 @@ impl BatchWork {
         if let Some(first) = told.first().map(|given_up| given_up.index)
             && let Err(why) = self.tell_given_up(batch, &told).await
         {
-            if why.is_at_once() {
+            if self.is_unaccounted(&why) {
                 return Err(why);
             }
             *leave = Some(with(leave.take(), why));
@@ -193,16 +191,22 @@ impl BatchWork {
         })
     }
 
+    /// Whether nothing more is said of a batch that is left for this reason: whoever has the shard then begins at the
+    /// checkpoint. At most once that is behind the batch.
+    fn is_unaccounted(&self, leave: &Leave) -> bool {
+        leave.is_at_once() && !self.is_once()
+    }
+
     /// Sends what records of a batch have caused.
     pub(super) async fn send(&self, outputs: Vec<Caused>, batch: &Batch) -> Sent {
         if outputs.is_empty() {
             return Sent::default();
         }
         self.scene.doing(Activity::Sending);
-        let causes: Vec<usize> = outputs.iter().map(|caused| caused.by).collect();
+        let spans = outputs.iter().map(Caused::span).collect();
         let sent = tokio::select! {
             biased;
-            leave = self.scene.cut_off() => Sent { leave: Some(leave), unsent: causes, first_undone: Some(0), ..Sent::default() },
+            leave = self.scene.cut_off() => Sent::none(leave, spans),
             sent = self.destinations.send(outputs, batch, &self.scene) => sent,
         };
         self.metrics.outputs.get_or_create(&self.labels).inc_by(sent.count as u64);
@@ -212,6 +216,7 @@ impl BatchWork {
     /// Counts and tells what a batch that has come to no orderly end takes with it where nobody tries it again.
     pub(super) fn lose(&self, batch: &Batch, mut progress: BatchProgress) {
         if self.is_once() {
+            progress.lose_waiting(UNSENT);
             progress.give_up_rest(LEFT);
             let lost: Vec<GivenUp> = progress.given_up().collect();
             self.show_given_up(batch, &lost, Given::Lost);

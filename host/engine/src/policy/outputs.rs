@@ -32,6 +32,15 @@ struct Waiting {
     output: Output,
 }
 
+// === impl Caused ===
+
+impl Caused {
+    /// The first and the last record that has caused it.
+    pub(crate) fn span(&self) -> [usize; 2] {
+        [self.since, self.by]
+    }
+}
+
 // === impl Outputs ===
 
 impl Outputs {
@@ -60,9 +69,9 @@ impl Outputs {
         self.waiting.len()
     }
 
-    /// The first record that has caused any of those that wait, by its place in the batch.
-    pub(crate) fn since(&self) -> Option<usize> {
-        self.waiting.iter().map(|waiting| waiting.first).min()
+    /// The first and the last record that has caused each of those that wait, by their places in the batch.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = [usize; 2]> {
+        self.waiting.iter().map(|waiting| [waiting.first, waiting.last])
     }
 
     /// Takes out, in order, what may be sent when the records before `front` are dealt with. `leaving`: whether the others

@@ -320,17 +320,29 @@ impl BatchProgress {
         self.parts.retain(|_| false);
     }
 
-    /// Takes back that these records are done, because nobody knows what has become of what they have caused.
-    pub(crate) fn lose(&mut self, records: &[usize], reason: &str) {
+    /// Takes back that records are done, because nobody knows what has become of what they have caused: of each output, the
+    /// first and the last record of it.
+    pub(crate) fn lose(&mut self, spans: &[[usize; 2]], reason: &str) {
         let reason: Arc<str> = reason.into();
-        for index in records {
-            if let Some(record) = self.records.get_mut(*index)
-                // Of one that is given up it is said already.
-                && matches!(record.standing, Standing::Done | Standing::Skipped)
-            {
+        // Many outputs of calls may span the same records.
+        let mut open = vec![0_isize; self.records.len() + 1];
+        for [first, last] in spans {
+            open[*first] += 1;
+            open[*last + 1] -= 1;
+        }
+        let mut depth = 0;
+        for (record, change) in self.records.iter_mut().zip(open) {
+            depth += change;
+            // Of one that is given up it is said already.
+            if depth > 0 && matches!(record.standing, Standing::Done | Standing::Skipped) {
                 (record.standing, record.reason) = (Standing::GivenUp(Why::Left), Some(Arc::clone(&reason)));
             }
         }
+    }
+
+    /// The same of what waits and is not going to be sent.
+    pub(crate) fn lose_waiting(&mut self, reason: &str) {
+        self.lose(&self.outputs.spans().collect::<Vec<_>>(), reason);
     }
 
     /// Bytes of the outputs that wait.
@@ -350,7 +362,7 @@ impl BatchProgress {
         let outputs = self.outputs.take(settled, leaving);
         // What a call has caused may wait for its later records. Were its first ones passed now, it would be missing after a
         // crash: they are not processed again.
-        let through = self.outputs.since().map_or(settled, |since| settled.min(since));
+        let through = self.outputs.spans().map(|[first, _]| first).chain([settled]).min().unwrap_or(settled);
         Front { through, outputs }
     }
 

@@ -55,7 +55,11 @@ async fn a_record_is_counted_as_lost_when_its_dead_letter_is_not_taken() {
     assert!(!run.task.is_finished(), "nobody else would store it");
     run.abort.cancel();
     run.until("the stop", |run| run.task.is_finished()).await;
-    assert_eq!(counted(&run, "left", "lost") + counted(&run, "attempts", "lost"), 1);
+    assert_eq!(
+        (counted(&run, "attempts", "lost"), counted(&run, "left", "lost")),
+        (1, 9),
+        "the others' outputs as well"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -167,23 +171,18 @@ async fn what_a_later_processor_has_not_begun_has_its_letter_as_well() {
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_was_passed_over_is_counted_whatever_becomes_of_the_others_outputs() {
-    let run = start(once(Then::Skip), slow()).await;
-    run.kept.closed.store(true, Ordering::SeqCst);
-    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
-    sleep(Duration::from_secs(3)).await;
-    run.abort.cancel();
-    run.until("the stop", |run| run.task.is_finished()).await;
-    assert_eq!((counted(&run, "attempts", "skip"), counted(&run, "left", "lost")), (1, 9));
-
-    // The place for letters takes none, and then the time is over.
-    let run = start(once(Then::DeadLetter), slow()).await;
-    run.letters.refuses.store(true, Ordering::SeqCst);
-    run.kept.closed.store(true, Ordering::SeqCst);
-    run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
-    sleep(Duration::from_secs(3)).await;
-    run.abort.cancel();
-    run.until("the stop", |run| run.task.is_finished()).await;
-    assert_eq!((counted(&run, "attempts", "lost"), counted(&run, "left", "lost")), (1, 9));
+    let cases = [(Then::Skip, "skip"), (Then::DeadLetter, "lost")];
+    for (then, word) in cases {
+        let run = start(once(then), slow()).await;
+        // The place for letters takes none, the outputs wait, and then the time is over.
+        run.letters.refuses.store(true, Ordering::SeqCst);
+        run.kept.closed.store(true, Ordering::SeqCst);
+        run.until("the batch is checkpointed", |run| run.checkpoint() == "10/0").await;
+        sleep(Duration::from_secs(3)).await;
+        run.abort.cancel();
+        run.until("the stop", |run| run.task.is_finished()).await;
+        assert_eq!((counted(&run, "attempts", word), counted(&run, "left", "lost")), (1, 9), "{then:?}");
+    }
 
     // Refused, it is told of as well.
     let run = start(once(Then::Skip), slow()).await;
@@ -213,4 +212,29 @@ async fn what_was_done_is_counted_also_if_the_hook_of_a_given_up_record_puts_out
     assert!(reason.contains("no such stream"), "{reason}");
     let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
     assert_eq!(run.metrics.records_done.get_or_create(&labels).get(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_call_has_caused_and_nobody_takes_loses_all_of_its_records() {
+    let sum = |batch: &Batch| {
+        let mut outcome = copy(batch);
+        outcome.outputs.truncate(1);
+        outcome.outputs[0].cause = Cause::Batch;
+        outcome
+    };
+    let run = start(once(Then::Skip), FakeGuest::new(move |_, batch| Ok(sum(batch)))).await;
+    run.kept.refuses.store(true, Ordering::SeqCst);
+    run.stopped().await;
+    let labels = ConsumerLabels { processor: "p".into(), stream: "s".into() };
+    assert_eq!((counted(&run, "left", "lost"), run.metrics.records_done.get_or_create(&labels).get()), (10, 0));
+
+    // A record that is passed over, and whose error report is refused, is counted once.
+    let reporting = FakeGuest::new(move |_, batch| {
+        let outputs = sum(batch).outputs;
+        Ok(Outcome { outputs, ..failing(batch, |_| true, false) })
+    });
+    let run = start(once(Then::Skip), reporting).await;
+    run.kept.refuses.store(true, Ordering::SeqCst);
+    run.stopped().await;
+    assert_eq!((counted(&run, "final", "skip"), counted(&run, "left", "lost")), (10, 0));
 }
