@@ -12,6 +12,7 @@ mod orders;
 mod outputs;
 mod run;
 mod stages;
+mod stages_left;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
