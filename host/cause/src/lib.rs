@@ -2,9 +2,11 @@
 //! that come again and again, as one line where they begin to last and one where they are over. Codes
 //! by which errors are looked up, with what there is to say about each.
 
+mod any;
 pub mod code;
 mod trouble;
 
+pub use any::AnyCoded;
 pub use code::{Code, Coded};
 pub use trouble::{Failing, Tell, Trouble};
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use shardmill_cause::AnyCoded;
 use shardmill_lease::audit::ListedShard;
-use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey, SurveyError};
+use shardmill_lease::{Lease, LeaseKey, NewLease, ShardSource, Survey};
 use shardmill_record::{Checkpoint, ShardId};
 use shardmill_stream::lineage::{LeaseState, MissingLease, children_of, missing_leases};
 use shardmill_stream::{ChildShard, Kind};
@@ -18,7 +19,7 @@ use crate::wall_clock::now_ms;
 pub(crate) trait Directory: Send + Sync {
     /// The leases of the children. `named` are those that the service gave with the shard's last page; without, the
     /// stream's shards are listed.
-    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, SurveyError>;
+    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, AnyCoded>;
 
     /// The ARN of the stream whose shards these are.
     fn stream_arn(&self) -> &str;
@@ -54,7 +55,7 @@ impl Streams {
 #[async_trait]
 impl ShardSource for Streams {
     /// A stream that cannot be listed does not keep the others' shards from being found.
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded> {
         let found = futures::future::join_all(self.0.iter().map(|stream| stream.survey(leases))).await;
         let mut survey = Survey::default();
         let mut failed = None;
@@ -79,7 +80,7 @@ impl ShardSource for Streams {
 }
 
 impl Stream {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded> {
         let Some(incarnation) = self.incarnation() else { return Ok(Survey::default()) };
         let Input { options, kinesis, .. } = &self.input;
         let listing = match kinesis.list_shards(&options.stream).await {
@@ -124,7 +125,7 @@ impl Stream {
 
 #[async_trait]
 impl Directory for Siblings {
-    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, SurveyError> {
+    async fn children(&self, shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, AnyCoded> {
         let stream = self.stream.name();
         let children = match named {
             Some(named) => named.to_vec(),

@@ -31,9 +31,7 @@ mod twin;
 mod writer;
 
 pub use clock::{Clock, Moment, SystemClock, TokioClock};
-pub use coordinator::{
-    Coordinator, Event, ForeignWorker, Handle, RunError, ShardSource, Survey, SurveyError, TableTrouble, View,
-};
+pub use coordinator::{Coordinator, Event, ForeignWorker, Handle, RunError, ShardSource, Survey, TableTrouble, View};
 pub use fence::{Fence, Lost};
 pub use held::HeldLease;
 pub use lease::{InvalidName, Lease, LeaseEpoch, LeaseKey, NewLease, StreamKey, WorkerId};

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use shardmill_cause::AnyCoded;
 use shardmill_record::{Checkpoint, ShardId};
 use tokio_util::sync::CancellationToken;
 
 use crate::store::memory::Memory;
 use crate::{
-    Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, SurveyError,
-    TokioClock, WorkerId,
+    Coordinator, Event, HeldLease, Lease, LeaseKey, Metrics, NewLease, Options, ShardSource, Survey, TokioClock,
+    WorkerId,
 };
 
 /// A stream of one shard.
@@ -17,7 +18,7 @@ struct OneShard;
 
 #[async_trait]
 impl ShardSource for OneShard {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded> {
         let key = LeaseKey::of_shard(&ShardId::parse("shardId-000000000000")?);
         let checkpoint = Checkpoint::TrimHorizon;
         let lease = NewLease { key, checkpoint, start_at: None, parents: Vec::new(), range: None };

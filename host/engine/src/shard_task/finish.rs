@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shardmill_cause::{Coded, code, with_causes};
-use shardmill_lease::SurveyError;
+use shardmill_cause::{AnyCoded, Coded, code, with_causes};
 
 use super::{Ended, ShardTask};
 use crate::batch_work::HookEnd;
@@ -77,7 +76,7 @@ impl ShardTask {
                 let children = self.scene.directory.children(&self.scene.shard, named.as_deref()).await?;
                 self.scene.lease.complete(&children).await.map_err(Into::into)
             };
-            let result: Result<(), SurveyError> = tokio::select! {
+            let result: Result<(), AnyCoded> = tokio::select! {
                 biased;
                 _ = fence.lost() => return Ended::Lost,
                 _ = self.scene.abort.cancelled() => return Ended::Aborted,
@@ -95,7 +94,7 @@ impl ShardTask {
                     );
                     return Ended::Complete;
                 }
-                Err(SurveyError { code, source }) => {
+                Err(AnyCoded { code, source }) => {
                     failures += 1;
                     if failures == 1 {
                         tracing::warn!(

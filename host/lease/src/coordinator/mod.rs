@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::handle::{Handle, TableTrouble, View};
-pub use self::sync::{ShardSource, Survey, SurveyError};
+pub use self::sync::{ShardSource, Survey};
 pub use self::vet::ForeignWorker;
 
 use self::acquire::{Acquirer, Order, Reason};

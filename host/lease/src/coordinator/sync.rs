@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures::{StreamExt as _, stream};
-use shardmill_cause::{Code, Coded, code, with_causes};
+use shardmill_cause::{AnyCoded, Code, Coded, code, with_causes};
 use tokio::task::JoinError;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use crate::{Lease, LeaseKey, NewLease};
 pub trait ShardSource: Send + Sync + 'static {
     /// Looks at the stream, and compares it with the leases that are there. Asked at the start, now and then, and after a
     /// lease is complete.
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError>;
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded>;
 
     /// Whether a lease is to be run. One that is not is left alone: it belongs to a stream that this consumer does not
     /// read, or that is gone.
@@ -38,16 +38,6 @@ pub struct Survey {
     pub listed: Vec<ListedShard>,
 }
 
-/// Why a stream's shards, or the leases that they need, are not known or not written: an error of whoever was asked, and its
-/// code. Any error with a code becomes one.
-#[derive(Debug)]
-pub struct SurveyError {
-    /// Its code.
-    pub code: Code,
-    /// The error.
-    pub source: store::Source,
-}
-
 /// What a sync did.
 #[derive(Debug)]
 pub(super) struct Synced {
@@ -63,18 +53,10 @@ pub(super) enum Error {
     Store(#[from] store::Error),
 }
 
-// === impl SurveyError ===
-
-impl<E: std::error::Error + Coded + Send + Sync + 'static> From<E> for SurveyError {
-    fn from(error: E) -> Self {
-        Self { code: error.code(), source: error.into() }
-    }
-}
-
 // === impl Error ===
 
-impl From<SurveyError> for Error {
-    fn from(SurveyError { code, source }: SurveyError) -> Self {
+impl From<AnyCoded> for Error {
+    fn from(AnyCoded { code, source }: AnyCoded) -> Self {
         Self::Source { code, source }
     }
 }

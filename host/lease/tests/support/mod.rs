@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use shardmill_cause::AnyCoded;
 use shardmill_lease::audit::ListedShard;
 use shardmill_lease::balance::{Balance, Even};
 use shardmill_lease::store::memory::Memory;
 use shardmill_lease::{
     Clock, Coordinator, Event, Handle, HeldLease, Lease, LeaseKey, Metrics, Moment, NewLease, Options, RunError,
-    ShardSource, Survey, SurveyError, TokioClock, WorkerId,
+    ShardSource, Survey, TokioClock, WorkerId,
 };
 use shardmill_record::{Checkpoint, HashKeyRange, ShardId};
 use tokio::sync::mpsc;
@@ -53,7 +54,7 @@ impl Shards {
 
 #[async_trait]
 impl ShardSource for Shards {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded> {
         let there: HashSet<&LeaseKey> = leases.iter().map(|lease| &lease.key).collect();
         // A shard that a leased one follows is history, if that one has begun.
         let has_begun = |lease: &&Lease| lease.checkpoint != Checkpoint::TrimHorizon;

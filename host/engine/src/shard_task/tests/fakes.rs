@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource, Survey, SurveyError};
+use shardmill_cause::AnyCoded;
+use shardmill_lease::{Fence, Lease, LeaseKey, NewLease, ShardSource, Survey};
 use shardmill_plugin::{Failure, HookOutcome, Outcome, ShardContext, Timeout};
 use shardmill_record::{Batch, Checkpoint, HashKeyRange, PageBuilder, ShardId, UserRecord};
 use shardmill_stream::{ChildShard, Demand, ReadFrom, ReadPage, Reader};
@@ -191,7 +192,7 @@ pub(super) struct OneShard;
 
 #[async_trait]
 impl ShardSource for OneShard {
-    async fn survey(&self, leases: &[Lease]) -> Result<Survey, SurveyError> {
+    async fn survey(&self, leases: &[Lease]) -> Result<Survey, AnyCoded> {
         let missing = if leases.is_empty() { vec![new_lease(SHARD)] } else { Vec::new() };
         Ok(Survey { missing, listed: Vec::new() })
     }
@@ -199,7 +200,7 @@ impl ShardSource for OneShard {
 
 #[async_trait]
 impl Directory for OneShard {
-    async fn children(&self, _shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, SurveyError> {
+    async fn children(&self, _shard: &ShardId, named: Option<&[ChildShard]>) -> Result<Vec<NewLease>, AnyCoded> {
         Ok(named.unwrap_or_default().iter().map(|child| new_lease(child.id.as_str())).collect())
     }
 
